@@ -1,0 +1,51 @@
+//! `cargo xtask`: the two commands of the README and nothing a user needs at run time.
+//!
+//! `run` makes a fresh machine ready (system packages, default model, UI, release build) and opens the window;
+//! `test` makes it ready in the same way and then runs every check and test there is, in one fixed order.
+//! Both may be repeated: whatever is already there and right is left alone.
+//!
+//! It does not build installers (the hosted workflow does) and it changes nothing outside the checkout, the target
+//! folder, the system's package database (asked for aloud) and the application's data folder (the model).
+
+mod arrows;
+mod model;
+mod process;
+mod run;
+mod setup;
+mod steps;
+mod test;
+mod tracked;
+mod ui;
+mod workspace;
+
+use std::process::ExitCode;
+
+/// What a command hands back when it cannot go on: one sentence for the person at the terminal.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+const USAGE: &str = "usage: cargo xtask run [-- ARGUMENTS OF THE APP]
+       cargo xtask test";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let command = args.next();
+    let mut rest: Vec<String> = args.collect();
+    if rest.first().is_some_and(|arg| arg == "--") {
+        rest.remove(0);
+    }
+    let outcome = match command.as_deref() {
+        Some("run") => run::run(&rest),
+        Some("test") if rest.is_empty() => test::test(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("\nxtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
