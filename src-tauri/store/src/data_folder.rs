@@ -1,0 +1,78 @@
+//! The data folder: where everything is, and the lock that lets one process use it at a time.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::file;
+
+const LOCK_FILE: &str = "reprise.lock";
+
+/// A locked data folder. The lock goes with this value, and with the process if that is killed.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Opens `path`, or `reprise` in the platform's folder for application data, and takes its lock.
+    pub fn open(path: Option<PathBuf>) -> Result<Self> {
+        let path = match path {
+            Some(path) => path,
+            None => dirs::data_dir().ok_or(Error::NoDataFolder)?.join("reprise"),
+        };
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        file::create_private_dir(&path).map_err(io(&path))?;
+        let path = std::path::absolute(&path).map_err(io(&path))?;
+        // A folder that already holds other things keeps its mode: closing somebody's home or /tmp would do harm.
+        if std::fs::read_dir(&path)
+            .map_err(io(&path))?
+            .next()
+            .is_none()
+        {
+            file::make_private_dir(&path).map_err(io(&path))?;
+        }
+        let lock_path = path.join(LOCK_FILE);
+        let lock = file::open_private(&lock_path).map_err(io(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::AlreadyRunning { folder: path }),
+            Err(TryLockError::Error(source)) => {
+                return Err(Error::Io {
+                    path: lock_path,
+                    source,
+                });
+            }
+        }
+        let folder = Self { path, _lock: lock };
+        for own in [folder.kv_path(), folder.models_path()] {
+            file::create_private_dir(&own).map_err(io(&own))?;
+            file::make_private_dir(&own).map_err(io(&own))?;
+        }
+        Ok(folder)
+    }
+
+    /// The folder, as an absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The history: one SQLite file.
+    pub fn history_path(&self) -> PathBuf {
+        self.path.join("history.db")
+    }
+
+    /// The block store's folder; it may be deleted while the application is not running.
+    pub fn kv_path(&self) -> PathBuf {
+        self.path.join("kv")
+    }
+
+    /// Model files the application fetched itself.
+    pub fn models_path(&self) -> PathBuf {
+        self.path.join("models")
+    }
+}

@@ -1,0 +1,81 @@
+//! The one error type of the truth side. The cache side has none: its failures are misses.
+
+use std::path::PathBuf;
+
+use crate::history::{ConversationId, MessageId};
+
+/// What can go wrong with the data folder and the history.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another process holds the lock of this data folder.
+    #[error("Reprise is already running with the data folder {}; close it, or choose another folder with --data-dir", folder.display())]
+    AlreadyRunning {
+        /// The folder that is locked.
+        folder: PathBuf,
+    },
+    /// The platform names no place for application data.
+    #[error("this system names no folder for application data; choose one with --data-dir")]
+    NoDataFolder,
+    /// A file operation failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The history was written by a newer version of the application.
+    #[error(
+        "{} was written by a newer Reprise (schema version {found}, this one reads up to {supported}); install the newer version, or choose another folder with --data-dir",
+        path.display()
+    )]
+    HistoryTooNew {
+        /// The history file.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The newest schema version this build knows.
+        supported: u32,
+    },
+    /// The history file is damaged. It is left as it is.
+    #[error("{} is damaged ({reason}); nothing was changed or deleted. {}", path.display(), backup_advice(.backup.as_ref()))]
+    HistoryCorrupt {
+        /// The history file.
+        path: PathBuf,
+        /// The newest backup beside it, if there is one.
+        backup: Option<PathBuf>,
+        /// What the check found.
+        reason: String,
+    },
+    /// No such conversation, or it is deleted.
+    #[error("there is no conversation {0}")]
+    ConversationMissing(ConversationId),
+    /// No such message in that place.
+    #[error("there is no message {0}")]
+    MessageMissing(MessageId),
+    /// The reply is not being generated, so nothing can be appended to it.
+    #[error("the reply {0} is not being generated")]
+    NotGenerating(MessageId),
+    /// SQLite failed.
+    #[error("the history could not be read or written: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A stored value is not what this version writes.
+    #[error("the history holds an unreadable value: {0}")]
+    Value(#[from] serde_json::Error),
+}
+
+/// The result of the truth side.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn backup_advice(backup: Option<&PathBuf>) -> String {
+    match backup {
+        Some(backup) => format!(
+            "The newest backup is {}: to use it, move the damaged file away and put the backup in its place",
+            backup.display()
+        ),
+        None => {
+            "There is no backup beside it: to start anew, move the damaged file away".to_owned()
+        }
+    }
+}

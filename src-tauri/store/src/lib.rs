@@ -1,0 +1,26 @@
+//! What is on disk, in one data folder that one process holds at a time ([`DataFolder`]).
+//!
+//! [`History`] is the truth: conversations as trees of messages, each with the exact token ids the model saw, in SQLite.
+//! It opens fallibly, returns `Result`, and a user's message is durable when [`History::append_message`] returns.
+//!
+//! [`BlockStore`] is a cache: the KV cache of token sequences in blocks, as checksummed slots of pool files beside a small
+//! index. It opens infallibly and returns `Option`: any doubt about a block is a miss with a logged reason.
+//!
+//! Not here: tensors, tokenizing, windows, and a clock: times come in as parameters.
+
+mod block_store;
+mod data_folder;
+mod error;
+mod file;
+mod history;
+
+pub use block_store::{
+    Block, BlockId, BlockRef, BlockStore, Budget, CacheStats, Fingerprint, GcReport, PoolStats,
+    SlotFormat, VerifyReport,
+};
+pub use data_folder::DataFolder;
+pub use error::{Error, Result};
+pub use history::{
+    Conversation, ConversationId, Format, History, Message, MessageId, MessageState, ModelPath,
+    NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit, TokenRow, TurnStats,
+};
