@@ -1,0 +1,139 @@
+//! The name of everything that a cached block's bytes depend on, beside its tokens.
+
+use kernels::{BLOCK_TOKENS, KvLayout};
+
+use crate::config::{ModelConfig, RopeScaling};
+
+/// A BLAKE3 digest; two models whose fingerprints differ never share a block. See `Fingerprint::of` for what is in it.
+/// Not in it: context size in use, sampling, seed, threads, batch, paths, names, time, template text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub [u8; 32]);
+
+/// Raised by hand when the decoder's own arithmetic changes (the kernels' part is in `kernels::numerics()`).
+const DECODER_NUMERICS: u32 = 1;
+
+impl Fingerprint {
+    /// `tokenizer` is its digest, which covers the BOS policy.
+    pub(crate) fn of(
+        config: &ModelConfig,
+        layout: &KvLayout,
+        weights: &[u8; 32],
+        tokenizer: &[u8; 32],
+    ) -> Fingerprint {
+        let mut text = String::from("reprise fingerprint 1\n");
+        let mut line = |name: &str, value: String| {
+            text.push_str(name);
+            text.push('=');
+            text.push_str(&value);
+            text.push('\n');
+        };
+        line("block_tokens", BLOCK_TOKENS.to_string());
+        line("slot", "layer,k|v,token,kv_head,head_dim".into());
+        line(
+            "slabs",
+            format!("{}x{}", layout.num_slabs(), layout.slab_bytes()),
+        );
+        line("kv_dtype", "k=f16,v=f16".into());
+        line(
+            "endian",
+            if cfg!(target_endian = "little") {
+                "little"
+            } else {
+                "big"
+            }
+            .into(),
+        );
+        line("activations", "f32".into());
+        line(
+            "numerics",
+            format!("{}/{DECODER_NUMERICS}", kernels::numerics()),
+        );
+        line("weights", blake3::Hash::from(*weights).to_hex().to_string());
+        line("adapters", "none".into());
+        line(
+            "tokenizer",
+            blake3::Hash::from(*tokenizer).to_hex().to_string(),
+        );
+        line("architecture", format!("{:?}", config.architecture));
+        line("layers", config.num_layers.to_string());
+        line(
+            "width",
+            format!("{}/{}", config.hidden_size, config.intermediate_size),
+        );
+        line(
+            "heads",
+            format!(
+                "{}/{}/{}",
+                config.num_heads, config.num_kv_heads, config.head_dim
+            ),
+        );
+        line("eps", format!("{:08x}", config.norm_eps.to_bits()));
+        line("rope_base", format!("{:08x}", config.rope_base.to_bits()));
+        line("rope_kind", format!("{:?}", config.rope_kind()));
+        let scaling = match &config.rope_scaling {
+            RopeScaling::None => "none".to_string(),
+            RopeScaling::Linear(factor) => format!("linear {:08x}", factor.to_bits()),
+            RopeScaling::PerFrequency(factors) => {
+                factors.iter().fold("per frequency".into(), |text, f| {
+                    format!("{text} {:08x}", f.to_bits())
+                })
+            }
+        };
+        line("rope_scaling", scaling);
+        Fingerprint(*blake3::hash(text.as_bytes()).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Architecture;
+
+    #[test]
+    fn any_difference_that_changes_a_block_changes_the_fingerprint() {
+        let base = ModelConfig {
+            architecture: Architecture::Llama,
+            num_layers: 2,
+            hidden_size: 8,
+            intermediate_size: 16,
+            num_heads: 2,
+            num_kv_heads: 1,
+            head_dim: 4,
+            vocab_size: 10,
+            context_length: 128,
+            norm_eps: 1e-5,
+            rope_base: 1e4,
+            rope_scaling: RopeScaling::None,
+        };
+        let of = |config: &ModelConfig, weights: u8, tokenizer: u8| {
+            Fingerprint::of(
+                config,
+                &config.kv_layout(),
+                &[weights; 32],
+                &[tokenizer; 32],
+            )
+        };
+        let mut all = vec![of(&base, 0, 0), of(&base, 1, 0), of(&base, 0, 1)];
+        let variants: [fn(&mut ModelConfig); 9] = [
+            |c| c.architecture = Architecture::Qwen3,
+            |c| c.num_layers = 3,
+            |c| c.hidden_size = 12,
+            |c| c.num_heads = 4,
+            |c| c.head_dim = 8,
+            |c| c.norm_eps = 1e-6,
+            |c| c.rope_base = 1e5,
+            |c| c.rope_scaling = RopeScaling::Linear(2.0),
+            |c| c.rope_scaling = RopeScaling::PerFrequency(vec![1.0, 2.0]),
+        ];
+        for change in variants {
+            let mut config = base.clone();
+            change(&mut config);
+            all.push(of(&config, 0, 0));
+        }
+        let distinct: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        let mut same = base.clone();
+        same.context_length = 4096;
+        assert_eq!(of(&same, 0, 0), all[0]);
+    }
+}

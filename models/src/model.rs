@@ -1,0 +1,272 @@
+//! A loaded model, and what can be said of a file without loading it.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use kernels::{BLOCK_TOKENS, KvLayout, KvPool};
+use serde::Serialize;
+
+use crate::config::ModelConfig;
+use crate::decoder::{Decoder, Place};
+use crate::digest::DigestCache;
+use crate::error::{Error, Result};
+use crate::fingerprint::Fingerprint;
+use crate::gguf::GgufFile;
+use crate::template::ChatTemplate;
+use crate::tokenizer::Tokenizer;
+
+/// A model ready to run. Immutable; keys and values live in the caller's pool.
+pub struct Model {
+    name: String,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    fingerprint: Fingerprint,
+    weights_bytes: u64,
+    decoder: Decoder,
+}
+
+impl Model {
+    /// Opens a GGUF file. Whatever is wrong with it becomes an error that names the file.
+    pub fn load(path: &Path, device: &Device, digests: &DigestCache) -> Result<Model> {
+        let file = GgufFile::open(path)?;
+        let config = ModelConfig::read(&file)?;
+        let tokenizer = Tokenizer::read(&file)?;
+        if tokenizer.num_tokens() > config.vocab_size {
+            let (tokens, rows) = (tokenizer.num_tokens(), config.vocab_size);
+            return Err(file.broken(format!(
+                "{tokens} tokens but only {rows} rows in the token embedding"
+            )));
+        }
+        let template = ChatTemplate::read(&file, &tokenizer)?;
+        let decoder = Decoder::load(&file, &config, device)?;
+        let weights = digests.digest(path)?;
+        Ok(Model {
+            name: name_of(path),
+            fingerprint: Fingerprint::of(
+                &config,
+                &config.kv_layout(),
+                &weights,
+                &tokenizer.digest(),
+            ),
+            weights_bytes: weights_bytes(&file),
+            config,
+            tokenizer,
+            template,
+            decoder,
+        })
+    }
+
+    /// The file's name without folder and extension.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Its chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// What its blocks depend on.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Shape of a pool slot for this model.
+    pub fn kv_layout(&self) -> KvLayout {
+        self.config.kv_layout()
+    }
+
+    /// Bytes of all weights in the file.
+    pub fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    /// Runs `tokens` (not empty) at position `offset` of the sequence whose slots are `table`; the keys and values before
+    /// `offset` must be there. Writes those of all tokens; returns the logits of the last one [vocab_size].
+    pub fn forward(
+        &self,
+        tokens: &[u32],
+        offset: usize,
+        pool: &KvPool,
+        table: &[u32],
+    ) -> Result<Vec<f32>> {
+        self.check(tokens, offset, pool, table)?;
+        let logits = self.decoder.forward(
+            tokens,
+            Place {
+                offset,
+                pool,
+                table,
+            },
+            true,
+        )?;
+        Ok(logits.flatten_all()?.to_vec1()?)
+    }
+
+    /// As `forward`, but the logits of every token [n, vocab_size].
+    pub fn forward_all(
+        &self,
+        tokens: &[u32],
+        offset: usize,
+        pool: &KvPool,
+        table: &[u32],
+    ) -> Result<Tensor> {
+        self.check(tokens, offset, pool, table)?;
+        self.decoder.forward(
+            tokens,
+            Place {
+                offset,
+                pool,
+                table,
+            },
+            false,
+        )
+    }
+
+    fn check(&self, tokens: &[u32], offset: usize, pool: &KvPool, table: &[u32]) -> Result<()> {
+        let wrong = |reason: String| Err(Error::Input(reason));
+        let end = offset.saturating_add(tokens.len());
+        if tokens.is_empty() {
+            return wrong("no tokens".into());
+        }
+        if let Some(id) = tokens
+            .iter()
+            .find(|id| **id as usize >= self.config.vocab_size)
+        {
+            return wrong(format!(
+                "token {id} is not among the model's {}",
+                self.config.vocab_size
+            ));
+        }
+        if end > self.config.context_length {
+            return wrong(format!(
+                "{end} tokens exceed the model's context of {}",
+                self.config.context_length
+            ));
+        }
+        if *pool.layout() != self.kv_layout() {
+            return wrong(format!(
+                "the pool is laid out for {:?}, the model for {:?}",
+                pool.layout(),
+                self.kv_layout()
+            ));
+        }
+        if table.len() < end.div_ceil(BLOCK_TOKENS) {
+            return wrong(format!(
+                "a table of {} blocks for {end} tokens",
+                table.len()
+            ));
+        }
+        if let Some(slot) = table
+            .iter()
+            .find(|slot| **slot as usize >= pool.num_slots())
+        {
+            return wrong(format!("slot {slot} of a pool of {}", pool.num_slots()));
+        }
+        Ok(())
+    }
+}
+
+/// What a model file says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelInfo {
+    /// The file's name without folder and extension.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// As named in the file.
+    pub architecture: String,
+    /// Decoder layers.
+    pub num_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Query heads per layer.
+    pub num_heads: usize,
+    /// Key/value heads per layer.
+    pub num_kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+    /// Rows of the token embedding.
+    pub vocab_size: usize,
+    /// Tokens the model was trained for.
+    pub context_length: usize,
+    /// The format that most weights have, e.g. "Q4_K".
+    pub quantization: String,
+    /// Weights, counted.
+    pub num_parameters: u64,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// Bytes of keys and values per token.
+    pub kv_bytes_per_token: u64,
+}
+
+/// Reads a file's header and checks it as far as possible without reading weights. What `inspect` refuses, `load` refuses.
+pub fn inspect(path: &Path) -> Result<ModelInfo> {
+    let file = GgufFile::open(path)?;
+    let config = ModelConfig::read(&file)?;
+    Ok(ModelInfo {
+        name: name_of(path),
+        path: file.path().to_path_buf(),
+        architecture: config.architecture.name().into(),
+        num_layers: config.num_layers,
+        hidden_size: config.hidden_size,
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        vocab_size: config.vocab_size,
+        context_length: config.context_length,
+        quantization: quantization(&file),
+        num_parameters: file.tensors().map(|(_, _, elements)| elements as u64).sum(),
+        file_bytes: file.file_bytes(),
+        kv_bytes_per_token: config.kv_layout().bytes_per_token() as u64,
+    })
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn weights_bytes(file: &GgufFile) -> u64 {
+    file.tensors()
+        .map(|(_, dtype, elements)| (elements / dtype.block_size() * dtype.type_size()) as u64)
+        .sum()
+}
+
+/// The format of most elements outside the token embedding.
+fn quantization(file: &GgufFile) -> String {
+    let mut elements = std::collections::BTreeMap::<String, usize>::new();
+    for (_, dtype, count) in file
+        .tensors()
+        .filter(|(name, ..)| *name != "token_embd.weight")
+    {
+        *elements
+            .entry(format_name(&format!("{dtype:?}")))
+            .or_default() += count;
+    }
+    elements
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map_or_else(String::new, |(name, _)| name)
+}
+
+/// candle writes `Q4K` where everybody else writes `Q4_K`.
+fn format_name(name: &str) -> String {
+    match name.strip_suffix('K') {
+        Some(start) => format!("{start}_K"),
+        None => name.to_string(),
+    }
+}

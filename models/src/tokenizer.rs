@@ -1,0 +1,257 @@
+//! Text to ids and back, from the model file's own vocabulary.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokenizers::Tokenizer as Merger;
+use tokenizers::models::bpe::{BPE, Vocab};
+
+use crate::detokenizer::Detokenizer;
+use crate::error::Result;
+use crate::gguf::GgufFile;
+use crate::pre_tokenizer::PreTokenizer;
+use crate::vocabulary::{Kind, Vocabulary, byte_chars};
+
+/// A byte-level BPE tokenizer. `encode` knows no special tokens at all: whatever a person types is plain text. Special
+/// tokens come from the chat template only.
+pub struct Tokenizer {
+    merger: Merger,
+    vocabulary: Arc<Vocabulary>,
+    bos: Option<u32>,
+    adds_bos: bool,
+    eos: Option<u32>,
+    ends: HashSet<u32>,
+    digest: [u8; 32],
+}
+
+/// Names that end a turn in the families at hand, where the vocabulary has them as control tokens.
+const END_NAMES: [&str; 8] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot|>",
+    "</s>",
+];
+
+impl Tokenizer {
+    pub(crate) fn read(file: &GgufFile) -> Result<Tokenizer> {
+        match file.text("tokenizer.ggml.model")? {
+            None => return Err(file.broken("it has no tokenizer (tokenizer.ggml.model)")),
+            Some("gpt2") => {}
+            Some("llama") => {
+                return Err(file.unsupported(
+                    "its tokenizer is SentencePiece (\"llama\"), which is not supported yet",
+                ));
+            }
+            Some(other) => {
+                return Err(file.unsupported(format!(
+                    "its tokenizer is {other:?}, which is not supported yet"
+                )));
+            }
+        }
+        let missing = |key: &str| file.broken(format!("{key} is missing"));
+        let key = "tokenizer.ggml.tokens";
+        let tokens = file
+            .texts(key)?
+            .filter(|t| !t.is_empty())
+            .ok_or_else(|| missing(key))?;
+        let types = file
+            .numbers("tokenizer.ggml.token_type")?
+            .unwrap_or_default();
+        let key = "tokenizer.ggml.merges";
+        let merges = file.texts(key)?.ok_or_else(|| missing(key))?;
+        let pre = file.text("tokenizer.ggml.pre")?.unwrap_or("default");
+        let pre_tokenizer = PreTokenizer::named(pre).ok_or_else(|| {
+            file.unsupported(format!(
+                "its pre-tokenizer is {pre:?}; supported are smollm, llama-bpe, qwen2 and gpt-2"
+            ))
+        })?;
+        let id = |key: &str| -> Result<Option<u32>> {
+            match file.number(key)? {
+                None => Ok(None),
+                Some(id) if (id as usize) < tokens.len() && id < u64::from(u32::MAX) => {
+                    Ok(Some(id as u32))
+                }
+                Some(id) => {
+                    Err(file.broken(format!("{key} is {id}, beyond the {} tokens", tokens.len())))
+                }
+            }
+        };
+        let bos = id("tokenizer.ggml.bos_token_id")?;
+        let eos = id("tokenizer.ggml.eos_token_id")?;
+        let adds_bos = file
+            .flag("tokenizer.ggml.add_bos_token")?
+            .unwrap_or(pre_tokenizer.adds_bos);
+        let vocabulary = Vocabulary::new(&tokens, &types);
+        let mut ends: HashSet<u32> = END_NAMES
+            .iter()
+            .filter_map(|name| vocabulary.special_id(name))
+            .collect();
+        ends.extend(eos);
+        ends.extend(id("tokenizer.ggml.eot_token_id")?);
+        ends.extend(id("tokenizer.ggml.eom_token_id")?);
+        let digest = digest(pre, &tokens, &types, &merges, bos.filter(|_| adds_bos));
+        let merger = merger(&tokens, &merges, &vocabulary, pre_tokenizer)
+            .map_err(|reason| file.broken(reason))?;
+        Ok(Tokenizer {
+            merger,
+            vocabulary: Arc::new(vocabulary),
+            bos,
+            adds_bos,
+            eos,
+            ends,
+            digest,
+        })
+    }
+
+    /// The ids of plain text. Never a special token, whatever the text says.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        match self.merger.encode_fast(text, false) {
+            Ok(encoding) => encoding.get_ids().to_vec(),
+            Err(error) => {
+                tracing::warn!(%error, "tokenizer fell back to single bytes");
+                self.encode_bytes(text)
+            }
+        }
+    }
+
+    /// One token per byte: always possible with a byte-level vocabulary.
+    fn encode_bytes(&self, text: &str) -> Vec<u32> {
+        let chars = byte_chars();
+        text.bytes()
+            .filter_map(|b| self.merger.token_to_id(&chars[b as usize].to_string()))
+            .collect()
+    }
+
+    /// The id of a special token by name.
+    pub fn special_id(&self, name: &str) -> Option<u32> {
+        self.vocabulary.special_id(name)
+    }
+
+    /// How many ids there are.
+    pub fn num_tokens(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// Digest of everything that decides which ids a text gets, BOS policy included.
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// The token that begins every prompt, where the model wants one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos.filter(|_| self.adds_bos)
+    }
+
+    /// Whether generation ends with this token.
+    pub fn is_end(&self, id: u32) -> bool {
+        self.ends.contains(&id)
+    }
+
+    /// The text of ids; control tokens have none, broken characters become U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let mut detokenizer = self.detokenizer();
+        let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// For text as it is generated.
+    pub fn detokenizer(&self) -> Detokenizer {
+        Detokenizer::new(Arc::clone(&self.vocabulary))
+    }
+
+    /// Names that templates know as `bos_token` and `eos_token`.
+    pub(crate) fn bos_name(&self) -> Option<&str> {
+        self.bos.and_then(|id| self.vocabulary.name(id))
+    }
+
+    pub(crate) fn eos_name(&self) -> Option<&str> {
+        self.eos.and_then(|id| self.vocabulary.name(id))
+    }
+
+    /// The first special token named in template text: (byte position, byte length, id).
+    pub(crate) fn find_special(&self, text: &str) -> Option<(usize, usize, u32)> {
+        self.vocabulary.find_special(text)
+    }
+}
+
+/// The `tokenizers` pipeline over the text tokens alone. Special tokens are left out of its vocabulary, so no merge and no
+/// whole-word match can produce one; merges that name a token the vocabulary lacks are left out with them.
+fn merger(
+    tokens: &[String],
+    merges: &[String],
+    vocabulary: &Vocabulary,
+    pre: PreTokenizer,
+) -> std::result::Result<Merger, String> {
+    let vocab: Vocab = tokens
+        .iter()
+        .enumerate()
+        .filter(|(id, _)| vocabulary.kind(*id as u32) == Some(Kind::Text))
+        .map(|(id, token)| (token.clone(), id as u32))
+        .collect();
+    if let Some(byte) = byte_chars()
+        .iter()
+        .position(|c| !vocab.contains_key(&c.to_string()))
+    {
+        return Err(format!(
+            "its vocabulary has no token for the byte 0x{byte:02x}"
+        ));
+    }
+    let mut pairs = Vec::with_capacity(merges.len());
+    for merge in merges {
+        let (left, right) = merge
+            .split_once(' ')
+            .ok_or_else(|| format!("the merge {merge:?} is not two tokens"))?;
+        if [left, right, &format!("{left}{right}")]
+            .iter()
+            .all(|token| vocab.contains_key(*token))
+        {
+            pairs.push((left.to_string(), right.to_string()));
+        }
+    }
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, pairs)
+        .ignore_merges(pre.ignore_merges)
+        .build()
+        .map_err(|error| format!("its tokenizer is broken: {error}"))?;
+    let mut merger = Merger::new(bpe);
+    merger
+        .with_normalizer(pre.normalizer)
+        .map_err(|error| error.to_string())?;
+    merger.with_pre_tokenizer(Some(pre.split));
+    Ok(merger)
+}
+
+fn digest(
+    pre: &str,
+    tokens: &[String],
+    types: &[u32],
+    merges: &[String],
+    bos: Option<u32>,
+) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    let mut field = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    field(b"reprise tokenizer 1");
+    field(pre.as_bytes());
+    field(&bos.map_or(Vec::new(), |id| id.to_le_bytes().to_vec()));
+    field(
+        &types
+            .iter()
+            .flat_map(|t| t.to_le_bytes())
+            .collect::<Vec<_>>(),
+    );
+    field(&(tokens.len() as u64).to_le_bytes());
+    tokens.iter().for_each(|token| field(token.as_bytes()));
+    merges.iter().for_each(|merge| field(merge.as_bytes()));
+    *hasher.finalize().as_bytes()
+}
