@@ -1,0 +1,43 @@
+import type {
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, MessageId, ModelEntry, Sampling, SearchHit, TurnEvent,
+} from './types';
+
+/** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
+export type OnTurnEvent = (event: TurnEvent) => void;
+
+export type ExportFormat = 'markdown' | 'json';
+
+/** Everything the interface may ask of the shell. Every method rejects with an `ApiError`. */
+export interface Backend {
+  listConversations(): Promise<Conversation[]>;
+  createConversation(systemPrompt: string | null, model: string | null): Promise<Conversation>;
+  getConversation(id: ConversationId): Promise<ConversationTree>;
+  renameConversation(id: ConversationId, title: string): Promise<void>;
+  deleteConversation(id: ConversationId): Promise<void>;
+  undoDelete(id: ConversationId): Promise<void>;
+  setSystemPrompt(id: ConversationId, text: string): Promise<void>;
+  setSampling(id: ConversationId, sampling: Sampling): Promise<void>;
+  setActiveLeaf(conversation: ConversationId, message: MessageId): Promise<void>;
+  search(text: string): Promise<SearchHit[]>;
+
+  sendMessage(conversation: ConversationId, parent: MessageId | null, text: string, onEvent: OnTurnEvent): Promise<void>;
+  editMessage(conversation: ConversationId, message: MessageId, text: string, onEvent: OnTurnEvent): Promise<void>;
+  regenerate(conversation: ConversationId, message: MessageId, onEvent: OnTurnEvent): Promise<void>;
+  continueReply(conversation: ConversationId, message: MessageId, onEvent: OnTurnEvent): Promise<void>;
+  stop(conversation: ConversationId): Promise<void>;
+
+  warm(conversation: ConversationId): Promise<void>;
+  previewEdit(conversation: ConversationId, message: MessageId | null, text: string): Promise<EditCost>;
+  contextUse(conversation: ConversationId): Promise<ContextUse>;
+
+  listModels(): Promise<ModelEntry[]>;
+  addModel(path: string): Promise<void>;
+  loadModel(name: string): Promise<void>;
+
+  cacheStats(): Promise<CacheStats>;
+  clearCache(): Promise<void>;
+  exportConversation(id: ConversationId, format: ExportFormat): Promise<string>;
+  appInfo(): Promise<AppInfo>;
+  /** Opens a web or mail address outside the webview; rejects where the shell offers no such thing. */
+  openLink(url: string): Promise<void>;
+}

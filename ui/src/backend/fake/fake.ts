@@ -1,0 +1,250 @@
+import type { Backend, ExportFormat, OnTurnEvent } from '../backend';
+import type {
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, Message, ModelEntry, Sampling, SearchHit,
+} from '../types';
+import { FakeCache } from './cache';
+import { parseOptions, type FakeOptions } from './options';
+import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
+import { encodeMessage } from './tokens';
+import { FakeTurn } from './turn';
+
+/** The whole application in memory, for the browser and the tests: it streams, branches, counts and fails like the real one. */
+export class FakeBackend implements Backend {
+  readonly cache = new FakeCache();
+  private readonly store = new Map<string, Seeded & { deleted: boolean }>();
+  private readonly turns = new Map<string, FakeTurn>();
+  private models: ModelEntry[];
+  /** Every command called, for the tests. */
+  readonly calls: string[] = [];
+
+  constructor(readonly options: FakeOptions, now = Date.now()) {
+    if (!options.empty) for (const seeded of seedConversations(now)) this.insert(seeded);
+    if (options.long) this.insert(longConversation(now, 100_000));
+    const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', file_bytes: 144_811_456, loaded: true };
+    const other: ModelEntry = { name: 'Qwen3-0.6B', path: '/models/Qwen3-0.6B.Q4_K_M.gguf', architecture: 'qwen3', file_bytes: 484_220_320, loaded: false };
+    this.models = options.noModel ? [] : [loaded, other];
+  }
+
+  static fromOptions(text: string): FakeBackend {
+    return new FakeBackend(parseOptions(text));
+  }
+
+  // ---- conversations
+
+  async listConversations(): Promise<Conversation[]> {
+    this.calls.push('list_conversations');
+    return [...this.store.values()].filter((entry) => !entry.deleted).map((entry) => ({ ...entry.conversation }));
+  }
+
+  async createConversation(systemPrompt: string | null, model: string | null): Promise<Conversation> {
+    const conversation = makeConversation(crypto.randomUUID(), '', Date.now(), null);
+    conversation.system_prompt = systemPrompt ?? '';
+    conversation.model = model;
+    this.store.set(conversation.id, { conversation, messages: [], deleted: false });
+    return { ...conversation };
+  }
+
+  async getConversation(id: string): Promise<ConversationTree> {
+    const { conversation, messages } = this.entry(id);
+    return { conversation: { ...conversation }, messages: messages.map((message) => ({ ...message })) };
+  }
+
+  async renameConversation(id: string, title: string): Promise<void> {
+    this.entry(id).conversation.title = title;
+  }
+
+  async deleteConversation(id: string): Promise<void> {
+    this.calls.push('delete_conversation');
+    this.entry(id).deleted = true;
+  }
+
+  async undoDelete(id: string): Promise<void> {
+    const entry = this.store.get(id);
+    if (!entry) throw { code: 'conversation_missing', message: `no conversation ${id}` };
+    entry.deleted = false;
+  }
+
+  async setSystemPrompt(id: string, text: string): Promise<void> {
+    this.entry(id).conversation.system_prompt = text;
+  }
+
+  async setSampling(id: string, sampling: Sampling): Promise<void> {
+    this.entry(id).conversation.sampling = { ...sampling };
+  }
+
+  async setActiveLeaf(conversation: string, message: string): Promise<void> {
+    this.message(conversation, message);
+    this.entry(conversation).conversation.active_leaf = message;
+  }
+
+  async search(text: string): Promise<SearchHit[]> {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const hits: SearchHit[] = [];
+    for (const { conversation, messages, deleted } of this.store.values()) {
+      if (deleted) continue;
+      for (const message of messages) {
+        const lower = message.text.toLowerCase();
+        if (!words.every((word) => lower.includes(word))) continue;
+        hits.push({ conversation: conversation.id, message: message.id, title: conversation.title, snippet: snippetOf(message.text, lower.indexOf(words[0])) });
+      }
+    }
+    return hits.slice(0, 50);
+  }
+
+  // ---- turns
+
+  async sendMessage(conversation: string, parent: string | null, text: string, onEvent: OnTurnEvent): Promise<void> {
+    this.admit(conversation);
+    const user = this.append(conversation, parent ?? this.entry(conversation).conversation.active_leaf, 'user', text);
+    this.generate(conversation, user, null, onEvent, user);
+  }
+
+  async editMessage(conversation: string, message: string, text: string, onEvent: OnTurnEvent): Promise<void> {
+    const old = this.message(conversation, message);
+    if (old.role === 'user') this.admit(conversation);
+    const copy = this.append(conversation, old.parent, old.role as 'user' | 'assistant', text);
+    copy.edited_from = old.id;
+    if (old.role === 'user') this.generate(conversation, copy, null, onEvent, copy);
+    else onEvent({ event: 'started', user: null, reply: { ...copy } });
+  }
+
+  async regenerate(conversation: string, message: string, onEvent: OnTurnEvent): Promise<void> {
+    this.admit(conversation);
+    const old = this.message(conversation, message);
+    const user = old.role === 'user' ? old : this.message(conversation, old.parent ?? '');
+    this.generate(conversation, user, null, onEvent, null);
+  }
+
+  async continueReply(conversation: string, message: string, onEvent: OnTurnEvent): Promise<void> {
+    this.admit(conversation);
+    const reply = this.message(conversation, message);
+    this.generate(conversation, this.message(conversation, reply.parent ?? ''), reply, onEvent, null);
+  }
+
+  async stop(conversation: string): Promise<void> {
+    this.calls.push('stop');
+    this.turns.get(conversation)?.stop();
+  }
+
+  // ---- the model and its cache
+
+  async warm(conversation: string): Promise<void> {
+    this.calls.push(`warm ${conversation}`);
+  }
+
+  async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
+    const { conversation: entry } = this.entry(conversation);
+    const old = message ? this.message(conversation, message) : null;
+    const prompt = [...this.prompt(conversation, old ? old.parent : entry.active_leaf), ...encodeMessage(old?.role ?? 'user', text)];
+    const { computed } = this.cache.match(prompt);
+    return { keeps: prompt.length - computed, of: prompt.length };
+  }
+
+  async contextUse(conversation: string): Promise<ContextUse> {
+    const used = this.prompt(conversation, this.entry(conversation).conversation.active_leaf).length;
+    return { used, limit: this.options.contextTokens };
+  }
+
+  async listModels(): Promise<ModelEntry[]> {
+    return this.models.map((model) => ({ ...model }));
+  }
+
+  async addModel(path: string): Promise<void> {
+    if (!path.endsWith('.gguf')) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
+    const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
+    this.models.push({ name, path, architecture: 'llama', file_bytes: 1_240_000_000, loaded: false });
+  }
+
+  async loadModel(name: string): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    if (!this.models.some((model) => model.name === name)) throw { code: 'model_missing', message: `no model ${name}` };
+    this.models = this.models.map((model) => ({ ...model, loaded: model.name === name }));
+  }
+
+  async cacheStats(): Promise<CacheStats> {
+    const bytes = this.cache.numTokens() * 23_040;
+    return { budget_bytes: 20e9, file_bytes: bytes, live_bytes: bytes, num_blocks: Math.ceil(this.cache.numTokens() / 64), pools: [] };
+  }
+
+  async clearCache(): Promise<void> {
+    this.cache.clear();
+  }
+
+  async exportConversation(id: string, format: ExportFormat): Promise<string> {
+    const { conversation, messages } = this.entry(id);
+    if (format === 'json') return JSON.stringify({ conversation, messages }, null, 2);
+    return `# ${conversation.title}\n\n${messages.map((message) => `**${message.role}**\n\n${message.text}\n`).join('\n')}`;
+  }
+
+  async appInfo(): Promise<AppInfo> {
+    return { version: '0.1.0', device: 'CPU, 8 threads', data_dir: '/home/you/.local/share/reprise', model: this.models.find((one) => one.loaded)?.name ?? null };
+  }
+
+  async openLink(): Promise<void> {
+    throw { code: 'invalid_argument', message: 'the browser build opens no links' };
+  }
+
+  // ---- inside
+
+  /** The tokens of the branch that ends at `leaf`. */
+  private prompt(conversation: string, leaf: string | null): number[] {
+    const { conversation: entry, messages } = this.entry(conversation);
+    const byId = new Map(messages.map((message) => [message.id, message]));
+    const parts: number[][] = [];
+    for (let at = leaf ? byId.get(leaf) : undefined; at; at = at.parent ? byId.get(at.parent) : undefined) parts.push(encodeMessage(at.role, at.text));
+    if (entry.system_prompt) parts.push(encodeMessage('system', entry.system_prompt));
+    return parts.reverse().flat();
+  }
+
+  private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null): void {
+    const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
+    if (this.options.contextFull || prompt.length >= this.options.contextTokens) {
+      onEvent({ event: 'started', user: stored && { ...stored }, reply: null });
+      onEvent({ event: 'context_full', message: user.id, needed_tokens: prompt.length + 1, limit_tokens: this.options.contextTokens, choices: ['new_conversation', 'edit_earlier', 'larger_context'] });
+      return;
+    }
+    const reply = going ?? this.append(conversation, user.id, 'assistant', '');
+    reply.state = 'generating';
+    const turn = new FakeTurn(this.options, this.cache, { user: stored, question: user.text, reply, prompt, number: this.entry(conversation).messages.length });
+    this.turns.set(conversation, turn);
+    void turn.run(onEvent).finally(() => this.turns.delete(conversation));
+  }
+
+  private admit(conversation: string): void {
+    if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
+    if (!this.models.some((model) => model.loaded)) throw { code: 'model_missing', message: 'no model is loaded' };
+    if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
+  }
+
+  private append(conversation: string, parent: string | null, role: 'user' | 'assistant', text: string): Message {
+    const entry = this.entry(conversation);
+    const message = makeMessage(conversation, parent, role, text, Date.now());
+    entry.messages.push(message);
+    entry.conversation.active_leaf = message.id;
+    entry.conversation.updated_at = Date.now();
+    return message;
+  }
+
+  private insert(seeded: Seeded): void {
+    this.store.set(seeded.conversation.id, { ...seeded, deleted: false });
+    this.cache.keepOnDisk(this.prompt(seeded.conversation.id, seeded.conversation.active_leaf));
+  }
+
+  private entry(id: string): Seeded & { deleted: boolean } {
+    const entry = this.store.get(id);
+    if (!entry || entry.deleted) throw { code: 'conversation_missing', message: `no conversation ${id}` };
+    return entry;
+  }
+
+  private message(conversation: string, id: string): Message {
+    const message = this.entry(conversation).messages.find((candidate) => candidate.id === id);
+    if (!message) throw { code: 'message_missing', message: `no message ${id}` };
+    return message;
+  }
+}
+
+function snippetOf(text: string, at: number): string {
+  const from = Math.max(0, at - 28);
+  const cut = text.slice(from, at + 70).replace(/\s+/g, ' ').trim();
+  return `${from > 0 ? '…' : ''}${cut}…`;
+}

@@ -1,0 +1,55 @@
+import { Channel, invoke } from '@tauri-apps/api/core';
+import type { Backend, OnTurnEvent } from './backend';
+import type { TurnEvent } from './types';
+
+/** The real backend: one line per command of the shell. */
+export function tauriBackend(): Backend {
+  return {
+    listConversations: () => call('list_conversations'),
+    createConversation: (systemPrompt, model) => call('create_conversation', { systemPrompt, model }),
+    getConversation: (id) => call('get_conversation', { id }),
+    renameConversation: (id, title) => call('rename_conversation', { id, title }),
+    deleteConversation: (id) => call('delete_conversation', { id }),
+    undoDelete: (id) => call('undo_delete', { id }),
+    setSystemPrompt: (id, text) => call('set_system_prompt', { id, text }),
+    setSampling: (id, sampling) => call('set_sampling', { id, sampling }),
+    setActiveLeaf: (conversation, message) => call('set_active_leaf', { conversation, message }),
+    search: (text) => call('search', { text }),
+
+    sendMessage: (conversation, parent, text, onEvent) => turn('send_message', { conversation, parent, text }, onEvent),
+    editMessage: (conversation, message, text, onEvent) => turn('edit_message', { conversation, message, text }, onEvent),
+    regenerate: (conversation, message, onEvent) => turn('regenerate', { conversation, message }, onEvent),
+    continueReply: (conversation, message, onEvent) => turn('continue_reply', { conversation, message }, onEvent),
+    stop: (conversation) => call('stop', { conversation }),
+
+    warm: (conversation) => call('warm', { conversation }),
+    previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),
+    contextUse: (conversation) => call('context_use', { conversation }),
+
+    listModels: () => call('list_models'),
+    addModel: (path) => call('add_model', { path }),
+    loadModel: (name) => call('load_model', { name }),
+
+    cacheStats: () => call('cache_stats'),
+    clearCache: () => call('clear_cache'),
+    exportConversation: (id, format) => call('export_conversation', { id, format }),
+    appInfo: () => call('app_info'),
+    openLink: (url) => call('open_link', { url }),
+  };
+}
+
+/** True inside the shell's webview. */
+export function insideTauri(): boolean {
+  return '__TAURI_INTERNALS__' in globalThis;
+}
+
+async function call<T>(command: string, args?: Record<string, unknown>): Promise<T> {
+  return await invoke<T>(command, args);
+}
+
+// The Channel class puts messages back into order: small ones and large ones travel by different ways.
+async function turn(command: string, args: Record<string, unknown>, onEvent: OnTurnEvent): Promise<void> {
+  const channel = new Channel<TurnEvent>();
+  channel.onmessage = onEvent;
+  await invoke(command, { ...args, channel });
+}

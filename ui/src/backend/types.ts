@@ -1,0 +1,20 @@
+// The one place that knows where the generated types stand.
+export type { ApiError } from './bindings/ApiError';
+export type { AppInfo } from './bindings/AppInfo';
+export type { CacheStats } from './bindings/CacheStats';
+export type { ContextChoice } from './bindings/ContextChoice';
+export type { ContextUse } from './bindings/ContextUse';
+export type { Conversation } from './bindings/Conversation';
+export type { ConversationId } from './bindings/ConversationId';
+export type { ConversationTree } from './bindings/ConversationTree';
+export type { EditCost } from './bindings/EditCost';
+export type { Message } from './bindings/Message';
+export type { MessageId } from './bindings/MessageId';
+export type { MessageState } from './bindings/MessageState';
+export type { ModelEntry } from './bindings/ModelEntry';
+export type { Prefill } from './bindings/Prefill';
+export type { Role } from './bindings/Role';
+export type { Sampling } from './bindings/Sampling';
+export type { SearchHit } from './bindings/SearchHit';
+export type { TurnEvent } from './bindings/TurnEvent';
+export type { TurnStats } from './bindings/TurnStats';

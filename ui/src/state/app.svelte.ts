@@ -1,0 +1,241 @@
+import type { Backend, ExportFormat } from '../backend/backend';
+import { Cache } from './cache.svelte';
+import { Chat, type ChatHost } from './chat.svelte';
+import { titleFrom } from './format';
+import { Models } from './models.svelte';
+import { problemOf, type Problem } from './problem';
+import { Search } from './search.svelte';
+import { Toasts } from './toasts.svelte';
+import type { Conversation, ConversationId, MessageId, Sampling } from './types';
+
+const DEFAULT_SAMPLING: Sampling = {
+  temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
+};
+
+/** What is on the blank page of a conversation that does not exist yet. */
+export interface Beginning {
+  draft: string;
+  systemPrompt: string;
+  sampling: Sampling;
+}
+
+/** The whole window: which conversation is open, the list beside it, and what lies over it. */
+export class App implements ChatHost {
+  conversations = $state.raw<Conversation[]>([]);
+  ready = $state(false);
+  /** The open conversation; null is the blank page. */
+  open = $state.raw<Chat | null>(null);
+  beginning = $state<Beginning>({ draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING });
+  problem = $state.raw<Problem | null>(null);
+  settingsOpen = $state(false);
+  sidebarOpen = $state(true);
+  /** Conversations whose reply ended while the reader was elsewhere. */
+  unread = $state.raw<ReadonlySet<ConversationId>>(new Set());
+  writing = $state.raw<ReadonlySet<ConversationId>>(new Set());
+  readonly models: Models;
+  readonly search: Search;
+  readonly cache: Cache;
+  readonly toasts = new Toasts();
+  private readonly chats = new Map<ConversationId, Chat>();
+  private creating = false;
+
+  constructor(readonly backend: Backend) {
+    this.models = new Models(backend);
+    this.search = new Search(backend);
+    this.cache = new Cache(backend);
+  }
+
+  async start(): Promise<void> {
+    await Promise.all([this.refreshList(), this.models.refresh()]);
+    this.ready = true;
+  }
+
+  async refreshList(): Promise<void> {
+    try {
+      const list = await this.backend.listConversations();
+      this.conversations = [...list].sort((a, b) => b.updated_at - a.updated_at);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    }
+  }
+
+  get draft(): string {
+    return this.open ? this.open.draft : this.beginning.draft;
+  }
+
+  set draft(text: string) {
+    if (this.open) this.open.draft = text;
+    else this.beginning.draft = text;
+  }
+
+  newConversation(): void {
+    this.open = null;
+    this.problem = null;
+  }
+
+  async openConversation(id: ConversationId, at?: MessageId): Promise<void> {
+    const conversation = this.conversations.find((candidate) => candidate.id === id);
+    const known = this.chats.get(id);
+    if (!known && !conversation) return;
+    const chat = known ?? new Chat(this, conversation as Conversation);
+    this.chats.set(id, chat);
+    this.open = chat;
+    this.problem = null;
+    if (this.unread.has(id)) this.unread = without(this.unread, id);
+    // Restoring starts while the user reads; a failure only means that nothing was warm.
+    void this.backend.warm(id).catch(() => undefined);
+    if (!chat.streaming) await chat.load();
+    if (at) await chat.showMessage(at);
+  }
+
+  /** Sends what is in the composer, making the conversation first when there is none. */
+  async send(): Promise<void> {
+    const text = this.draft;
+    if (!text.trim() || this.creating) return;
+    const chat = this.open ?? (await this.begin());
+    if (!chat || chat.streaming) return;
+    if (chat.draft === text) chat.draft = '';
+    this.setWriting(chat, true);
+    if (!chat.conversation.title) void this.rename(chat.id, titleFrom(text));
+    await chat.send(text);
+    this.setWriting(chat, false);
+  }
+
+  /** Runs a turn other than sending and shows in the list that it runs. */
+  async during(chat: Chat, turn: Promise<void>): Promise<void> {
+    this.setWriting(chat, true);
+    await turn;
+    this.setWriting(chat, false);
+  }
+
+  async rename(id: ConversationId, title: string): Promise<void> {
+    const name = title.trim();
+    if (!name) return;
+    this.patch(id, { title: name });
+    try {
+      await this.backend.renameConversation(id, name);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      await this.refreshList();
+    }
+  }
+
+  async remove(id: ConversationId): Promise<void> {
+    const title = this.conversations.find((candidate) => candidate.id === id)?.title || 'New conversation';
+    const chat = this.chats.get(id);
+    const wasOpen = this.open?.id === id;
+    if (chat) {
+      if (chat.streaming) await chat.stop();
+      chat.gone = true;
+      this.chats.delete(id);
+      this.setWriting(chat, false);
+    }
+    if (wasOpen) this.newConversation();
+    this.conversations = this.conversations.filter((candidate) => candidate.id !== id);
+    try {
+      await this.backend.deleteConversation(id);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return await this.refreshList();
+    }
+    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat?.draft ?? '') });
+  }
+
+  async exportConversation(id: ConversationId, format: ExportFormat): Promise<string | null> {
+    try {
+      return await this.backend.exportConversation(id, format);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return null;
+    }
+  }
+
+  /** Links never open in the webview: the shell opens them, or the address is copied. */
+  async openLink(url: string): Promise<void> {
+    try {
+      await this.backend.openLink(url);
+    } catch {
+      await this.copy(url, 'Link copied');
+    }
+  }
+
+  async copy(text: string, said = 'Copied'): Promise<void> {
+    try {
+      await navigator.clipboard.writeText(text);
+      this.toasts.show(said);
+    } catch {
+      this.toasts.show('The clipboard is not available');
+    }
+  }
+
+  // ---- ChatHost
+
+  touched(): void {
+    void this.refreshList();
+  }
+
+  isOpen(chat: Chat): boolean {
+    return this.open === chat;
+  }
+
+  finishedElsewhere(chat: Chat): void {
+    if (!chat.gone) this.unread = new Set([...this.unread, chat.id]);
+  }
+
+  // ---- inside
+
+  private async begin(): Promise<Chat | null> {
+    const { systemPrompt, sampling } = $state.snapshot(this.beginning);
+    this.creating = true;
+    try {
+      const model = this.models.loaded?.name ?? null;
+      const conversation = await this.backend.createConversation(systemPrompt || null, model);
+      if (JSON.stringify(sampling) !== JSON.stringify(DEFAULT_SAMPLING)) {
+        await this.backend.setSampling(conversation.id, sampling);
+        conversation.sampling = sampling;
+      }
+      const chat = new Chat(this, conversation);
+      chat.loaded = true;
+      this.chats.set(conversation.id, chat);
+      this.conversations = [conversation, ...this.conversations];
+      this.beginning = { draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING };
+      this.open = chat;
+      return chat;
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return null;
+    } finally {
+      this.creating = false;
+    }
+  }
+
+  private async undoRemove(id: ConversationId, open: boolean, draft: string): Promise<void> {
+    try {
+      await this.backend.undoDelete(id);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return;
+    }
+    await this.refreshList();
+    const conversation = this.conversations.find((candidate) => candidate.id === id);
+    if (!conversation) return;
+    const chat = new Chat(this, conversation);
+    chat.draft = draft;
+    this.chats.set(id, chat);
+    if (open && !this.open) await this.openConversation(id);
+  }
+
+  private setWriting(chat: Chat, on: boolean): void {
+    this.writing = on ? new Set([...this.writing, chat.id]) : without(this.writing, chat.id);
+  }
+
+  private patch(id: ConversationId, change: Partial<Conversation>): void {
+    this.conversations = this.conversations.map((one) => (one.id === id ? { ...one, ...change } : one));
+    const chat = this.chats.get(id);
+    if (chat) chat.conversation = { ...chat.conversation, ...change };
+  }
+}
+
+function without(set: ReadonlySet<string>, id: string): ReadonlySet<string> {
+  return new Set([...set].filter((one) => one !== id));
+}

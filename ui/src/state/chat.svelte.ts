@@ -1,0 +1,334 @@
+import type { Backend, OnTurnEvent } from '../backend/backend';
+import { Edit } from './edit.svelte';
+import { count } from './format';
+import { contextProblem, problemOf, type Problem } from './problem';
+import { Stream, type TurnKind } from './stream.svelte';
+import { MessageTree } from './tree';
+import { provisional } from './turn';
+import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, TurnEvent } from './types';
+
+export interface Row {
+  /** Stays the same while a message goes from provisional to stored, so that nothing is drawn anew. */
+  key: string;
+  message: Message;
+  live: Stream | null;
+}
+
+export interface ChatHost {
+  readonly backend: Backend;
+  /** Something the list of conversations shows has changed. */
+  touched(): void;
+  /** The turn ended while the reader was elsewhere. */
+  finishedElsewhere(chat: Chat): void;
+  isOpen(chat: Chat): boolean;
+}
+
+/** One conversation as the window holds it. It lives on when another one is opened: streams and drafts go on in it. */
+export class Chat {
+  conversation = $state.raw() as Conversation;
+  tree = $state.raw(new MessageTree([]));
+  leaf = $state.raw<MessageId | null>(null);
+  stream = $state.raw<Stream | null>(null);
+  edit = $state.raw<Edit | null>(null);
+  problem = $state.raw<Problem | null>(null);
+  context = $state.raw<ContextUse | null>(null);
+  draft = $state('');
+  loaded = $state(false);
+  /** A message to bring into view. */
+  reveal = $state.raw<{ id: MessageId } | null>(null);
+  gone = false;
+  private retry: (() => void) | null = null;
+  private readonly keys = new Map<MessageId, string>();
+  private readonly remembered = new Map<MessageId, MessageId>();
+
+  readonly rows: Row[] = $derived.by(() => {
+    const stream = this.stream;
+    const row = (message: Message): Row => ({
+      key: this.keys.get(message.id) ?? message.id,
+      message,
+      live: stream && stream.reply?.id === message.id ? stream : null,
+    });
+    if (!stream || stream.started) return this.tree.branch(this.leaf).map(row);
+    const pending = [stream.user, stream.reply].filter((message) => message !== null);
+    return [...this.tree.branch(stream.base), ...pending].map(row);
+  });
+
+  readonly streaming: boolean = $derived(this.stream !== null);
+
+  constructor(
+    private readonly host: ChatHost,
+    conversation: Conversation,
+  ) {
+    this.conversation = conversation;
+  }
+
+  get id(): ConversationId {
+    return this.conversation.id;
+  }
+
+  async load(): Promise<void> {
+    try {
+      const { conversation, messages } = await this.host.backend.getConversation(this.id);
+      this.conversation = conversation;
+      this.tree = new MessageTree(messages);
+      if (!this.stream) this.leaf = conversation.active_leaf ?? this.tree.newestLeaf();
+      this.loaded = true;
+    } catch (cause) {
+      this.fail(cause, () => void this.load());
+    }
+    void this.measureContext();
+  }
+
+  async measureContext(): Promise<void> {
+    this.context = await this.host.backend.contextUse(this.id).catch(() => this.context);
+  }
+
+  // ---- turns
+
+  async send(text: string): Promise<boolean> {
+    if (this.stream || !text.trim()) return false;
+    const user = provisional(this.id, this.leaf, 'user', text);
+    const stream = this.begin('send', this.leaf, user, null);
+    const parent = this.leaf;
+    const accepted = await this.run(stream, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
+    if (!accepted && !this.tree.get(stream.user?.id ?? null) && !this.draft) this.draft = text;
+    return accepted;
+  }
+
+  async saveEdit(): Promise<void> {
+    const edit = this.edit;
+    if (!edit || this.stream || !edit.text.trim()) return;
+    const { message, text } = edit;
+    this.closeEdit();
+    if (message.role === 'assistant') await this.saveReply(message, text, edit);
+    else {
+      const user = provisional(this.id, message.parent, 'user', text);
+      const stream = this.begin('edit', message.parent, user, null);
+      const accepted = await this.run(stream, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
+      if (!accepted && !this.tree.get(stream.user?.id ?? null)) this.edit = edit;
+    }
+  }
+
+  async regenerate(message: Message): Promise<void> {
+    if (this.stream) return;
+    const base = message.role === 'user' ? message.id : message.parent;
+    const stream = this.begin('regenerate', base, null, null);
+    await this.run(stream, (onEvent) => this.host.backend.regenerate(this.id, message.id, onEvent));
+  }
+
+  async continueReply(message: Message): Promise<void> {
+    if (this.stream) return;
+    const stream = this.begin('continue', message.parent, null, message);
+    await this.run(stream, (onEvent) => this.host.backend.continueReply(this.id, message.id, onEvent));
+  }
+
+  async stop(): Promise<void> {
+    if (!this.stream || this.stream.stopping) return;
+    this.stream.stopping = true;
+    await this.host.backend.stop(this.id).catch(() => undefined);
+  }
+
+  // ---- branches and edits
+
+  startEdit(message: Message): void {
+    if (this.stream) return;
+    this.edit?.close();
+    this.edit = new Edit(this.host.backend, this.id, message);
+  }
+
+  closeEdit(): void {
+    this.edit?.close();
+    this.edit = null;
+  }
+
+  /** Turns to the branch through `message`, where the reader last left it. */
+  async showBranch(message: Message): Promise<void> {
+    for (const step of this.tree.branch(this.leaf)) if (step.parent) this.remembered.set(step.parent, step.id);
+    const leaf = this.tree.leafUnder(message.id, this.remembered);
+    if (leaf === this.leaf) return;
+    this.closeEdit();
+    this.leaf = leaf;
+    await this.host.backend.setActiveLeaf(this.id, leaf).catch((cause) => this.fail(cause, null));
+    void this.measureContext();
+  }
+
+  async showMessage(id: MessageId): Promise<void> {
+    const message = this.tree.get(id);
+    if (!message) return;
+    if (!this.tree.branch(this.leaf).some((step) => step.id === id)) await this.showBranch(message);
+    this.reveal = { id };
+  }
+
+  async setSystemPrompt(text: string): Promise<void> {
+    if (text === this.conversation.system_prompt) return;
+    this.conversation = { ...this.conversation, system_prompt: text };
+    await this.host.backend.setSystemPrompt(this.id, text).catch((cause) => this.fail(cause, null));
+    void this.measureContext();
+  }
+
+  async setSampling(sampling: Sampling): Promise<void> {
+    this.conversation = { ...this.conversation, sampling };
+    await this.host.backend.setSampling(this.id, sampling).catch((cause) => this.fail(cause, null));
+  }
+
+  // ---- problems
+
+  fail(cause: unknown, retry: (() => void) | null): void {
+    this.retry = retry;
+    this.problem = problemOf(cause, retry !== null);
+  }
+
+  tryAgain(): void {
+    const retry = this.retry;
+    this.clearProblem();
+    retry?.();
+  }
+
+  clearProblem(): void {
+    this.problem = null;
+    this.retry = null;
+  }
+
+  // ---- the stream
+
+  private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Stream {
+    this.clearProblem();
+    this.closeEdit();
+    const stream = new Stream(kind, base, reply?.text ?? '');
+    stream.user = user;
+    stream.reply = reply ?? provisional(this.id, user?.id ?? base, 'assistant', '');
+    this.stream = stream;
+    return stream;
+  }
+
+  /** Runs a turn to its end; false when it was refused or failed. */
+  private async run(stream: Stream, ask: (onEvent: OnTurnEvent) => Promise<void>): Promise<boolean> {
+    return await new Promise((resolve) => {
+      const end = (ok: boolean) => {
+        if (this.stream === stream) this.stream = null;
+        resolve(ok);
+      };
+      const onEvent = (event: TurnEvent) => {
+        if (!this.gone && this.stream === stream) this.receive(stream, event, end);
+      };
+      ask(onEvent).catch((cause: unknown) => {
+        if (this.stream !== stream) return;
+        this.keepShownText(stream);
+        end(false);
+        this.fail(cause, this.retryOf(stream));
+      });
+    });
+  }
+
+  private receive(stream: Stream, event: TurnEvent, end: (ok: boolean) => void): void {
+    switch (event.event) {
+      case 'started':
+        this.confirm(stream, event.user, event.reply);
+        break;
+      case 'prefill':
+        stream.progress = event;
+        break;
+      case 'token':
+        stream.push(event.text);
+        break;
+      case 'finished':
+        this.finish(stream, event);
+        end(true);
+        break;
+      case 'context_full':
+        end(false);
+        this.problem = contextProblem(count(event.needed_tokens), count(event.limit_tokens), event.choices);
+        void this.measureContext();
+        break;
+      case 'error':
+        this.keepShownText(stream);
+        end(false);
+        this.fail(event, this.retryOf(stream));
+        break;
+    }
+  }
+
+  /** The shell has stored messages: they take the place of the provisional ones. */
+  private confirm(stream: Stream, user: Message | null, reply: Message | null): void {
+    const stored: Message[] = [];
+    if (user) {
+      if (stream.user) this.keys.set(user.id, stream.user.id);
+      stored.push(user);
+      stream.user = user;
+    }
+    if (reply) {
+      if (stream.reply && stream.kind !== 'continue') this.keys.set(reply.id, this.keys.get(stream.reply.id) ?? stream.reply.id);
+      // While it streams, the text is the stream's.
+      stored.push({ ...reply, state: 'generating' });
+      stream.reply = reply;
+      const stayed = this.leaf === stream.base || stream.kind !== 'send' || this.leaf === stream.user?.id;
+      if (stayed && !stream.started) this.leaf = reply.id;
+      stream.started = true;
+    } else if (user && stream.reply) {
+      stream.reply = { ...stream.reply, parent: user.id };
+      this.leaf = user.id;
+    }
+    this.tree = this.tree.with(stored);
+    this.host.touched();
+  }
+
+  private finish(stream: Stream, event: Extract<TurnEvent, { event: 'finished' }>): void {
+    stream.flush();
+    const { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms } = event;
+    const reply = this.tree.get(event.message) ?? stream.reply;
+    if (reply) {
+      const stats = { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms };
+      const text = stream.finalText(event.text);
+      const done: Message = { ...reply, id: event.message, text, state: event.state, stats, num_tokens: completion_tokens };
+      if (!this.tree.get(event.message)) this.leaf = event.message;
+      this.tree = this.tree.with([done]);
+    }
+    this.host.touched();
+    void this.measureContext();
+    if (!this.host.isOpen(this)) this.host.finishedElsewhere(this);
+  }
+
+  /** A turn that broke off keeps what was shown. */
+  private keepShownText(stream: Stream): void {
+    stream.flush();
+    const reply = stream.reply && this.tree.get(stream.reply.id);
+    if (reply) this.tree = this.tree.with([{ ...reply, text: stream.text, state: 'failed' }]);
+  }
+
+  private retryOf(stream: Stream): (() => void) | null {
+    const user = stream.user && this.tree.get(stream.user.id);
+    const reply = stream.reply && this.tree.get(stream.reply.id);
+    if (stream.kind === 'continue' && reply) return () => void this.continueReply(reply);
+    if (user) return () => void this.regenerate(user);
+    if (stream.kind === 'regenerate') {
+      const base = this.tree.get(stream.base);
+      return base ? () => void this.regenerate(base) : null;
+    }
+    if (stream.kind === 'edit') return () => void this.saveEdit();
+    return () => {
+      const text = this.draft;
+      this.draft = '';
+      void this.send(text);
+    };
+  }
+
+  /** An edited reply is stored beside the old one; no model runs. */
+  private async saveReply(message: Message, text: string, edit: Edit): Promise<void> {
+    try {
+      await this.host.backend.editMessage(this.id, message.id, text, (event) => {
+        if (event.event === 'error') this.fail(event, null);
+        if (event.event === 'started' && event.reply) this.showStored(event.reply);
+        if (event.event === 'finished') void this.load();
+      });
+      await this.load();
+    } catch (cause) {
+      this.edit = edit;
+      this.fail(cause, () => void this.saveEdit());
+    }
+  }
+
+  private showStored(reply: Message): void {
+    this.tree = this.tree.with([reply]);
+    this.leaf = reply.id;
+  }
+}

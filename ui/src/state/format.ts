@@ -1,0 +1,60 @@
+// Numbers as they stand on the page: thin spaces between thousands, units spelled out.
+import type { Prefill, TurnStats } from './types';
+
+const THIN = '\u2009';
+
+export function count(value: number): string {
+  const digits = Math.round(value).toString();
+  return digits.replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
+}
+
+export function duration(ms: number): string {
+  if (ms < 1000) return `${count(Math.max(ms, 0))}${THIN}ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)}${THIN}s`;
+  return `${count(ms / 60_000)}${THIN}min`;
+}
+
+export function rate(tokensPerSecond: number): string {
+  const value = tokensPerSecond < 10 ? tokensPerSecond.toFixed(1) : count(tokensPerSecond);
+  return `${value} tokens/s`;
+}
+
+export function bytes(value: number): string {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+  let unit = 0;
+  let left = value;
+  while (left >= 1000 && unit < units.length - 1) {
+    left /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)}${THIN}${units[unit]}`;
+}
+
+/** The parts of the quiet line: what was reused, restored and computed, how fast. */
+export function quietParts(stats: TurnStats): string[] {
+  const { resident, restored, computed } = stats.prefill;
+  const parts = [];
+  if (resident > 0) parts.push(`${count(resident)} reused`);
+  if (restored > 0) parts.push(`${count(restored)} restored`);
+  parts.push(`${count(computed)} computed`);
+  parts.push(`first token ${duration(stats.ttft_ms)}`);
+  if (stats.tokens_per_s > 0) parts.push(rate(stats.tokens_per_s));
+  return parts;
+}
+
+/** Shares of a prompt in percent, warmest first. */
+export function shares(prefill: Prefill): { resident: number; restored: number; computed: number } {
+  const total = prefill.resident + prefill.restored + prefill.computed;
+  if (total === 0) return { resident: 0, restored: 0, computed: 0 };
+  const share = (part: number) => (100 * part) / total;
+  return { resident: share(prefill.resident), restored: share(prefill.restored), computed: share(prefill.computed) };
+}
+
+/** A title for a conversation that has none: the first words of its first message. */
+export function titleFrom(text: string): string {
+  const line = text.trim().split('\n', 1)[0].replace(/\s+/g, ' ').replace(/^[#>*\-\s]+/, '');
+  if (line.length <= 56) return line;
+  const cut = line.slice(0, 56);
+  const space = cut.lastIndexOf(' ');
+  return `${cut.slice(0, space > 24 ? space : 56)}…`;
+}

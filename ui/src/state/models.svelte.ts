@@ -1,0 +1,64 @@
+import type { Backend } from '../backend/backend';
+import { problemOf, type Problem } from './problem';
+import type { AppInfo, ModelEntry } from './types';
+
+/** The models the application knows, and the one that is loaded. */
+export class Models {
+  list = $state.raw<ModelEntry[]>([]);
+  info = $state.raw<AppInfo | null>(null);
+  known = $state(false);
+  loading = $state<string | null>(null);
+  problem = $state.raw<Problem | null>(null);
+  /** The picker is open. */
+  choosing = $state(false);
+
+  readonly loaded: ModelEntry | null = $derived(this.list.find((model) => model.loaded) ?? null);
+
+  constructor(private readonly backend: Backend) {}
+
+  async refresh(): Promise<void> {
+    try {
+      const [list, info] = await Promise.all([this.backend.listModels(), this.backend.appInfo()]);
+      this.list = list;
+      this.info = info;
+      this.known = true;
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      this.known = true;
+    }
+  }
+
+  async load(name: string): Promise<boolean> {
+    if (this.loading) return false;
+    this.problem = null;
+    this.loading = name;
+    try {
+      await this.backend.loadModel(name);
+      await this.refresh();
+      return true;
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return false;
+    } finally {
+      this.loading = null;
+    }
+  }
+
+  /** Adds a model file by its path and loads it when none is loaded yet. */
+  async add(path: string): Promise<boolean> {
+    const trimmed = path.trim().replace(/^["']|["']$/g, '');
+    if (!trimmed) return false;
+    this.problem = null;
+    const before = new Set(this.list.map((model) => model.name));
+    try {
+      await this.backend.addModel(trimmed);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return false;
+    }
+    await this.refresh();
+    const added = this.list.find((model) => !before.has(model.name));
+    if (added && !this.loaded) return await this.load(added.name);
+    return true;
+  }
+}

@@ -1,0 +1,51 @@
+// What went wrong, in words, and what can be done about it. The code decides; the message is detail.
+import type { ApiError, ContextChoice } from './types';
+
+export type Remedy = 'choose_model' | 'new_conversation' | 'edit_earlier' | 'reload' | 'retry';
+
+export interface Problem {
+  code: string;
+  title: string;
+  advice: string;
+  /** The shell's own words, shown small. */
+  detail: string;
+  remedies: Remedy[];
+}
+
+const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] }> = {
+  model_missing: { title: 'No model is loaded', advice: 'Choose one, then send again.', remedies: ['choose_model', 'retry'] },
+  model_broken: { title: 'The model file cannot be read', advice: 'It may be incomplete. Choose another, or fetch it again.', remedies: ['choose_model'] },
+  context_full: { title: 'This conversation is full', advice: 'Start a new one, or edit an earlier message to branch from there.', remedies: ['new_conversation', 'edit_earlier'] },
+  conversation_missing: { title: 'This conversation is gone', advice: 'It may have been deleted in the meantime.', remedies: ['new_conversation'] },
+  message_missing: { title: 'This message is gone', advice: 'Read the conversation again from disk.', remedies: ['reload'] },
+  busy: { title: 'The model is busy', advice: 'Another reply is being written. Wait for it, or stop it.', remedies: ['retry'] },
+  invalid_argument: { title: 'That cannot be done', advice: 'Change it and try again.', remedies: [] },
+  storage: { title: 'It could not be saved', advice: 'Check that the disk has room and the data folder can be written.', remedies: ['retry'] },
+  internal: { title: 'Something went wrong', advice: 'Nothing you wrote is lost. Try again.', remedies: ['retry'] },
+};
+
+export function asApiError(cause: unknown): ApiError {
+  if (typeof cause === 'object' && cause !== null && 'code' in cause && 'message' in cause) {
+    return { code: String(cause.code), message: String(cause.message) };
+  }
+  return { code: 'internal', message: cause instanceof Error ? cause.message : String(cause) };
+}
+
+export function problemOf(cause: unknown, retryable: boolean): Problem {
+  const { code, message } = asApiError(cause);
+  const known = KNOWN[code] ?? KNOWN.internal;
+  const remedies = known.remedies.filter((remedy) => remedy !== 'retry' || retryable);
+  return { code, title: known.title, advice: known.advice, detail: message, remedies };
+}
+
+export function contextProblem(needed: string, limit: string, choices: readonly ContextChoice[]): Problem {
+  const remedies: Remedy[] = choices.filter((choice) => choice !== 'larger_context');
+  const larger = choices.includes('larger_context') ? ' A model with a larger context would also do.' : '';
+  return {
+    code: 'context_full',
+    title: KNOWN.context_full.title,
+    advice: `It needs ${needed} tokens and the model holds ${limit}.${larger}`,
+    detail: '',
+    remedies,
+  };
+}

@@ -1,0 +1,42 @@
+import { FrameBuffer } from './frames';
+import type { Message, MessageId, TurnEvent } from './types';
+
+export type TurnKind = 'send' | 'edit' | 'regenerate' | 'continue';
+
+export type PrefillProgress = Extract<TurnEvent, { event: 'prefill' }>;
+
+/** One turn under way: what is shown before and while the shell answers. */
+export class Stream {
+  /** Messages shown in place of those the shell has not confirmed yet. */
+  user = $state.raw<Message | null>(null);
+  reply = $state.raw<Message | null>(null);
+  started = $state(false);
+  stopping = $state(false);
+  text = $state('');
+  progress = $state.raw<PrefillProgress | null>(null);
+  private readonly buffer = new FrameBuffer((text) => (this.text += text));
+
+  constructor(
+    readonly kind: TurnKind,
+    /** The branch ends here until the shell has confirmed. */
+    readonly base: MessageId | null,
+    /** Text the reply had before (continue). */
+    readonly before: string,
+  ) {
+    this.text = before;
+  }
+
+  push(text: string): void {
+    this.progress = null;
+    this.buffer.push(text);
+  }
+
+  flush(): void {
+    this.buffer.flush();
+  }
+
+  /** The whole text of the reply at the end, whether the shell sends all of it or only the new part. */
+  finalText(text: string): string {
+    return text.startsWith(this.before) ? text : this.before + text;
+  }
+}

@@ -1,0 +1,3 @@
+// Components take their types from here: they may not look past the state.
+export type * from '../backend/types';
+export type { ExportFormat } from '../backend/backend';
