@@ -1,0 +1,317 @@
+//! The desk: takes requests in, also while a turn runs, and puts the user's words into history at once (law 6).
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
+
+use crate::request::{Answer, Envelope, Request};
+use crate::turn::{Turn, TurnEvent, TurnOptions};
+use crate::{Error, Result};
+
+/// Longest title made from a first message, in characters.
+const TITLE_CHARS: usize = 48;
+
+/// A turn whose words are stored and whose reply is still to be written.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub conversation: ConversationId,
+    /// Last message of the prompt.
+    pub leaf: MessageId,
+    /// The leaf is a reply that goes on.
+    pub extend: bool,
+    pub options: TurnOptions,
+    pub events: Sender<Answer>,
+}
+
+impl Accepted {
+    pub(crate) fn emit(&self, event: TurnEvent) {
+        // A listener that went away does not end the reply: it is stored all the same.
+        let _ = self.events.send(Answer::Turn(event));
+    }
+}
+
+/// Requests that have come in and not been done.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    inbox: Receiver<Envelope>,
+    history: Arc<Mutex<History>>,
+    clock: fn() -> i64,
+    turns: VecDeque<Accepted>,
+    later: VecDeque<Envelope>,
+    running: Option<ConversationId>,
+    stop: bool,
+    closing: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(
+        inbox: Receiver<Envelope>,
+        history: Arc<Mutex<History>>,
+        clock: fn() -> i64,
+    ) -> Self {
+        Self {
+            inbox,
+            history,
+            clock,
+            turns: VecDeque::new(),
+            later: VecDeque::new(),
+            running: None,
+            stop: false,
+            closing: false,
+        }
+    }
+
+    /// History rolls back what a panic interrupts, so the lock is taken whether or not another thread panicked.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end.
+    pub(crate) fn next(&mut self) -> Option<Work> {
+        loop {
+            self.poll();
+            if let Some(turn) = self.turns.pop_front() {
+                self.running = Some(turn.conversation.clone());
+                self.stop = self.closing;
+                return Some(Work::Turn(turn));
+            }
+            self.running = None;
+            if let Some(envelope) = self.later.pop_front() {
+                return Some(Work::Other(envelope));
+            }
+            let envelope = self.inbox.recv().ok()?;
+            self.take(envelope);
+        }
+    }
+
+    /// Takes in what has arrived without waiting. True when the running turn is to stop.
+    pub(crate) fn poll(&mut self) -> bool {
+        while let Ok(envelope) = self.inbox.try_recv() {
+            self.take(envelope);
+        }
+        self.stop
+    }
+
+    /// Whether a turn waits, so that side work should make way.
+    pub(crate) fn has_turn(&self) -> bool {
+        !self.turns.is_empty() || self.closing
+    }
+
+    /// The next request that may be answered in the middle of a reply.
+    pub(crate) fn next_question(&mut self) -> Option<Envelope> {
+        let is_question = |envelope: &Envelope| {
+            matches!(
+                envelope.request,
+                Request::Preview { .. }
+                    | Request::Context { .. }
+                    | Request::Loaded
+                    | Request::CacheStats
+            )
+        };
+        let index = self.later.iter().position(is_question)?;
+        self.later.remove(index)
+    }
+
+    fn take(&mut self, Envelope { request, answers }: Envelope) {
+        match request {
+            Request::Turn { turn } => match self.accept(&turn, &answers) {
+                Ok(Some(accepted)) => self.turns.push_back(accepted),
+                Ok(None) => {}
+                Err(error) => {
+                    let _ = answers.send(Answer::Turn(TurnEvent::from(&error)));
+                }
+            },
+            Request::Cancel { conversation } => {
+                self.cancel(&conversation);
+                let _ = answers.send(Answer::Done);
+            }
+            Request::Shutdown => {
+                self.closing = true;
+                self.stop = true;
+                self.later.push_back(Envelope {
+                    request: Request::Shutdown,
+                    answers,
+                });
+            }
+            request => self.later.push_back(Envelope { request, answers }),
+        }
+    }
+
+    fn cancel(&mut self, conversation: &ConversationId) {
+        if self.running.as_ref() == Some(conversation) {
+            self.stop = true;
+        }
+        let (cancelled, kept) = self
+            .turns
+            .drain(..)
+            .partition(|turn: &Accepted| turn.conversation == *conversation);
+        self.turns = kept;
+        let cancelled: VecDeque<Accepted> = cancelled;
+        for turn in cancelled {
+            turn.emit(TurnEvent::Error {
+                code: "stopped".into(),
+                message: "stopped before it began".into(),
+            });
+        }
+    }
+
+    /// Stores the words of a turn. `None` when there is nothing left to do.
+    fn accept(&mut self, turn: &Turn, answers: &Sender<Answer>) -> Result<Option<Accepted>> {
+        let id = turn.conversation();
+        let conversation = self
+            .history()
+            .conversation(id)
+            .map_err(|_| Error::ConversationMissing(id.to_string()))?;
+        if self.running.as_ref() == Some(id)
+            || self.turns.iter().any(|turn| turn.conversation == *id)
+        {
+            return Err(Error::Busy);
+        }
+        let accepted = |leaf: MessageId, extend: bool| Accepted {
+            conversation: id.clone(),
+            leaf,
+            extend,
+            options: turn.options().clone(),
+            events: answers.clone(),
+        };
+        match turn {
+            Turn::Send { parent, text, .. } => {
+                let parent = match parent {
+                    Some(parent) => Some(self.message(id, parent)?.id),
+                    None => conversation.active_leaf.clone(),
+                };
+                let user = self.append(id, parent, Role::User, text, None)?;
+                if conversation.title.is_empty() {
+                    self.history().rename(id, &title(text))?;
+                }
+                let accepted = accepted(user.id.clone(), false);
+                accepted.emit(TurnEvent::Started {
+                    user: Some(user),
+                    reply: None,
+                });
+                Ok(Some(accepted))
+            }
+            Turn::Edit { message, text, .. } => {
+                let old = self.message(id, message)?;
+                let new = self.append(id, old.parent, old.role, text, Some(old.id))?;
+                let accepted = accepted(new.id.clone(), false);
+                if new.role == Role::User {
+                    accepted.emit(TurnEvent::Started {
+                        user: Some(new),
+                        reply: None,
+                    });
+                    return Ok(Some(accepted));
+                }
+                accepted.emit(TurnEvent::Started {
+                    user: None,
+                    reply: Some(new.clone()),
+                });
+                accepted.emit(TurnEvent::stored(new));
+                Ok(None)
+            }
+            Turn::Regenerate { message, .. } => {
+                let message = self.message(id, message)?;
+                let user = match (message.role, message.parent) {
+                    (Role::Assistant, Some(parent)) => self.message(id, &parent)?,
+                    (Role::User, _) => self.message(id, &message.id)?,
+                    _ => {
+                        return Err(Error::InvalidArgument(
+                            "only a reply can be written again".into(),
+                        ));
+                    }
+                };
+                Ok(Some(accepted(user.id, false)))
+            }
+            Turn::Continue { message, .. } => {
+                let reply = self.message(id, message)?;
+                let unfinished = !matches!(
+                    reply.state,
+                    MessageState::Complete | MessageState::Generating
+                );
+                if reply.role != Role::Assistant || !unfinished {
+                    return Err(Error::InvalidArgument(
+                        "only a reply that was cut off can go on".into(),
+                    ));
+                }
+                Ok(Some(accepted(reply.id, true)))
+            }
+        }
+    }
+
+    fn message(&self, conversation: &ConversationId, id: &MessageId) -> Result<Message> {
+        match self.history().message(id) {
+            Ok(message) if message.conversation == *conversation => Ok(message),
+            _ => Err(Error::MessageMissing(id.to_string())),
+        }
+    }
+
+    fn append(
+        &self,
+        conversation: &ConversationId,
+        parent: Option<MessageId>,
+        role: Role,
+        text: &str,
+        edited_from: Option<MessageId>,
+    ) -> Result<Message> {
+        if text.trim().is_empty() {
+            return Err(Error::InvalidArgument(
+                "the message is empty; write something first".into(),
+            ));
+        }
+        let new = NewMessage {
+            conversation: conversation.clone(),
+            parent,
+            role,
+            text: text.to_owned(),
+            state: MessageState::Complete,
+            model: None,
+            edited_from,
+        };
+        let now_ms = self.now_ms();
+        let mut history = self.history();
+        let message = history.append_message(new, now_ms)?;
+        history.set_active_leaf(conversation, Some(&message.id))?;
+        Ok(message)
+    }
+}
+
+/// What the engine thread does next.
+pub(crate) enum Work {
+    Turn(Accepted),
+    Other(Envelope),
+}
+
+/// The first line of a message, cut at a word.
+fn title(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    if line.chars().count() <= TITLE_CHARS {
+        return line.to_owned();
+    }
+    let head: String = line.chars().take(TITLE_CHARS).collect();
+    let cut = head
+        .rfind(char::is_whitespace)
+        .filter(|&at| at > head.len() / 2)
+        .unwrap_or(head.len());
+    format!("{}…", head[..cut].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title;
+
+    #[test]
+    fn a_title_is_the_first_line_cut_at_a_word() {
+        assert_eq!(title("  Hello there\nand more"), "Hello there");
+        assert_eq!(
+            title(&"word ".repeat(30)),
+            "word word word word word word word word word…"
+        );
+        assert_eq!(title(&"語".repeat(60)), format!("{}…", "語".repeat(48)));
+    }
+}

@@ -1,0 +1,229 @@
+//! The handle to the engine: requests go in, answers come out, over channels.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use candle_core::Device;
+use models::{DigestCache, ModelInfo};
+use store::{BlockStore, CacheStats, ConversationId, History, MessageId, VerifyReport};
+
+use crate::desk::Desk;
+use crate::request::{Answer, Envelope, Request, TurnEvents};
+use crate::turn::{ContextUse, EditCost, Turn};
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// What the engine needs to know.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Folder whose `*.gguf` files are models.
+    pub models_folder: PathBuf,
+    /// File that keeps content digests of weight files, so that a file is hashed once.
+    pub digests: Option<PathBuf>,
+    /// Bytes of device memory for blocks; on the CPU they are taken only as they are used.
+    pub pool_bytes: u64,
+    /// Unix time in milliseconds.
+    pub clock: fn() -> i64,
+}
+
+impl EngineConfig {
+    /// Memory for blocks where nothing else is asked: 2 GiB, about 93 000 tokens of the default model.
+    pub const DEFAULT_POOL_BYTES: u64 = 2 << 30;
+}
+
+/// The engine: one thread that owns the model and the pool, and a writer thread behind it. Dropping the last handle
+/// stops a running reply, saves and waits.
+#[derive(Debug)]
+pub struct Engine {
+    requests: Option<Sender<Envelope>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the engine thread. No model is loaded yet.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        config: EngineConfig,
+        history: Arc<Mutex<History>>,
+        store: BlockStore,
+    ) -> Result<Self> {
+        let (requests, inbox) = channel();
+        let worker = Worker {
+            desk: Desk::new(inbox, history, config.clock),
+            store: Arc::new(Mutex::new(store)),
+            models_folder: config.models_folder,
+            digests: DigestCache::new(config.digests),
+            pool_bytes: config.pool_bytes,
+            device: Device::Cpu,
+            cache: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(move || worker.run())
+            .map_err(|_| Error::Stopped)?;
+        Ok(Self {
+            requests: Some(requests),
+            thread: Some(thread),
+        })
+    }
+
+    /// Starts a turn; its events follow. The user's words are durable when the first one arrives.
+    pub fn submit(&self, turn: Turn) -> TurnEvents {
+        let (answers, events) = channel();
+        if self.send(Request::Turn { turn }, answers.clone()).is_err() {
+            // The receiver is in this function's hands.
+            let _ = answers.send(Answer::from(&Error::Stopped));
+        }
+        TurnEvents(events)
+    }
+
+    /// Asks one thing and waits for the answer.
+    ///
+    /// # Errors
+    /// What the engine answers; [`Error::Stopped`] when it has ended.
+    pub fn ask(&self, request: Request) -> Result<Answer> {
+        let (answers, answer) = channel();
+        self.send(request, answers)?;
+        match answer.recv() {
+            Ok(Answer::Error { code, message }) => Err(Error::Remote { code, message }),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    /// Stops the turn of a conversation; what was shown is kept.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn cancel(&self, conversation: ConversationId) -> Result<()> {
+        self.ask(Request::Cancel { conversation }).map(drop)
+    }
+
+    /// Begins to bring a conversation's blocks into the pool. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn warm(&self, conversation: ConversationId) -> Result<()> {
+        let (answers, _) = channel();
+        self.send(Request::Warm { conversation }, answers)
+    }
+
+    /// What sending `text` instead of `message`, or after the active leaf, would cost. Changes nothing.
+    ///
+    /// # Errors
+    /// When the conversation or the message does not exist, or no model is loaded.
+    pub fn preview(
+        &self,
+        conversation: ConversationId,
+        message: Option<MessageId>,
+        text: String,
+    ) -> Result<EditCost> {
+        match self.ask(Request::Preview {
+            conversation,
+            message,
+            text,
+        })? {
+            Answer::Cost(cost) => Ok(cost),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// How full a conversation's context is.
+    ///
+    /// # Errors
+    /// When the conversation does not exist, or no model is loaded.
+    pub fn context(&self, conversation: ConversationId) -> Result<ContextUse> {
+        match self.ask(Request::Context { conversation })? {
+            Answer::Context(context) => Ok(context),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// Loads a model by name, or the default one when none is loaded, and waits for it.
+    ///
+    /// # Errors
+    /// When there is no such model or it cannot be used.
+    pub fn load(&self, name: Option<String>) -> Result<Option<ModelInfo>> {
+        self.model(Request::Load { name })
+    }
+
+    /// The model in use.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn loaded(&self) -> Result<Option<ModelInfo>> {
+        self.model(Request::Loaded)
+    }
+
+    /// Drops the refs of messages that are gone for good, and the blocks that nothing else refers to.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn forget(&self, messages: Vec<MessageId>) -> Result<()> {
+        self.ask(Request::Forget { messages }).map(drop)
+    }
+
+    /// What the block store holds.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn cache_stats(&self) -> Result<CacheStats> {
+        match self.ask(Request::CacheStats)? {
+            Answer::CacheStats(stats) => Ok(stats),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// Reads and checks every block on disk.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn cache_verify(&self) -> Result<VerifyReport> {
+        match self.ask(Request::CacheVerify)? {
+            Answer::Verify(report) => Ok(report),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// Empties the block store; no word of the history is lost.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn cache_clear(&self) -> Result<()> {
+        self.ask(Request::CacheClear).map(drop)
+    }
+
+    /// Stops what runs, saves, and waits until all is on disk. Requests after it fail.
+    pub fn shutdown(&self) {
+        // When it has already ended there is nothing to wait for.
+        let _ = self.ask(Request::Shutdown);
+    }
+
+    fn model(&self, request: Request) -> Result<Option<ModelInfo>> {
+        match self.ask(request)? {
+            Answer::Model { info } => Ok(info),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    fn send(&self, request: Request, answers: Sender<Answer>) -> Result<()> {
+        let requests = self.requests.as_ref().ok_or(Error::Stopped)?;
+        requests
+            .send(Envelope { request, answers })
+            .map_err(|_| Error::Stopped)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shutdown();
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Everything that can go wrong in the engine, with a stable code each.
+
+/// Result of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such model, or none at all.
+    #[error("{0}")]
+    ModelMissing(String),
+    /// A model file cannot be used.
+    #[error(transparent)]
+    Model(#[from] models::Error),
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Kernels(#[from] kernels::Error),
+    /// History cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The conversation does not exist.
+    #[error("there is no conversation {0}; list them to see which exist")]
+    ConversationMissing(String),
+    /// The message does not exist in that conversation.
+    #[error("there is no message {0} in this conversation; show it to see which exist")]
+    MessageMissing(String),
+    /// The conversation is being answered.
+    #[error("a reply is being written in this conversation; stop it first")]
+    Busy,
+    /// The request makes no sense.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The prompt is longer than the context.
+    #[error(
+        "the conversation needs {needed} tokens and there is room for {limit}; start a new one, shorten an earlier message, or load a model with a larger context"
+    )]
+    ContextFull {
+        /// Tokens needed.
+        needed: usize,
+        /// Tokens that there is room for.
+        limit: usize,
+    },
+    /// Every slot of the pool is in use by running turns.
+    #[error(
+        "all {num_slots} blocks of the KV pool are in use; give it more memory or wait for the other reply"
+    )]
+    PoolFull {
+        /// Slots of the pool.
+        num_slots: usize,
+    },
+    /// A consistency check failed.
+    #[error("the block pool is inconsistent: {0}; please report this")]
+    Corrupt(String),
+    /// The engine's answer to a request.
+    #[error("{message}")]
+    Remote {
+        /// Stable code to branch on.
+        code: String,
+        /// One sentence that says what to do.
+        message: String,
+    },
+    /// The engine thread has ended.
+    #[error("the engine has stopped; restart Reprise")]
+    Stopped,
+}
+
+impl Error {
+    /// Stable code to branch on.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Remote { code, .. } => code,
+            Self::ModelMissing(_) => "model_missing",
+            Self::Model(_) => "model_broken",
+            Self::Store(_) => "storage",
+            Self::ConversationMissing(_) => "conversation_missing",
+            Self::MessageMissing(_) => "message_missing",
+            Self::InvalidArgument(_) => "invalid_argument",
+            Self::ContextFull { .. } => "context_full",
+            Self::Busy | Self::PoolFull { .. } => "busy",
+            Self::Kernels(_) | Self::Corrupt(_) | Self::Stopped => "internal",
+        }
+    }
+}

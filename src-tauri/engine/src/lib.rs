@@ -1,0 +1,33 @@
+//! Block pools, prefix tree, sessions and turns: the part of Reprise that never reads the same text twice.
+//!
+//! One thread owns the model and the pool ([`Engine`] is its handle). A turn becomes tokens (`prompt`), the session makes
+//! its timeline those tokens ([`Session::sync`]): it walks the prefix tree, brings blocks from disk into the pool
+//! ([`Cache`]), copies and truncates a partly matching one, and computes the rest. Then it samples, and the words are in
+//! history before they are shown. What is new goes to disk on a writer thread.
+//!
+//! Not here: windows, SQL, file layouts (store), tensors and tokenizers (models, kernels). Requests and events are plain
+//! data, so that the engine can live in a process of its own.
+
+mod cache;
+pub mod catalog;
+mod desk;
+mod engine;
+mod error;
+mod pool;
+mod prompt;
+mod reply;
+mod request;
+mod session;
+mod tree;
+mod turn;
+mod worker;
+mod writer;
+
+pub use cache::Cache;
+pub use catalog::ModelEntry;
+pub use engine::{Engine, EngineConfig};
+pub use error::{Error, Result};
+pub use models::ModelInfo;
+pub use request::{Answer, Request, TurnEvents};
+pub use session::{Session, Synced};
+pub use turn::{ContextChoice, ContextUse, EditCost, Turn, TurnEvent, TurnOptions};

@@ -1,0 +1,171 @@
+//! A reply while it is written: sample, detokenize to whole UTF-8, store, show.
+
+use std::time::Instant;
+
+use models::{Detokenizer, Sampler, SamplerConfig, StopStrings};
+use store::{Conversation, Message, MessageState};
+
+use crate::cache::Cache;
+use crate::desk::{Accepted, Desk};
+use crate::session::Session;
+use crate::turn::TurnEvent;
+use crate::{Error, Result};
+
+/// Text and tokens so far, and what turns logits into more of them.
+pub(crate) struct Reply {
+    message: Message,
+    /// Ids of the whole reply, also of what stood before it was continued.
+    pub ids: Vec<u32>,
+    /// Text of the whole reply.
+    pub text: String,
+    /// Tokens sampled in this turn.
+    pub num_sampled: u32,
+    pub first_token: Option<Instant>,
+    pub last_token: Option<Instant>,
+    max_tokens: u32,
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    stops: StopStrings,
+}
+
+impl Reply {
+    /// Goes on with `message`, whose tokens so far are `ids`.
+    pub(crate) fn new(
+        message: Message,
+        ids: Vec<u32>,
+        conversation: &Conversation,
+        turn: &Accepted,
+        cache: &Cache,
+    ) -> Self {
+        let sampling = &conversation.sampling;
+        let seed = turn
+            .options
+            .seed
+            .or(sampling.seed)
+            .unwrap_or_else(|| seed_of(message.id.as_str(), ids.len()));
+        let config = SamplerConfig {
+            temperature: if turn.options.greedy {
+                0.0
+            } else {
+                sampling.temperature
+            },
+            top_k: sampling.top_k.map(|k| k as usize),
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            repetition_penalty: if turn.options.greedy {
+                1.0
+            } else {
+                sampling.repetition_penalty
+            },
+            repetition_window: 64,
+            seed,
+        };
+        Self {
+            text: message.text.clone(),
+            message,
+            ids,
+            num_sampled: 0,
+            first_token: None,
+            last_token: None,
+            max_tokens: turn
+                .options
+                .max_tokens
+                .or(sampling.max_tokens)
+                .unwrap_or(u32::MAX),
+            sampler: Sampler::new(config),
+            detokenizer: cache.model().tokenizer().detokenizer(),
+            stops: StopStrings::new(sampling.stop.clone()),
+        }
+    }
+
+    /// Samples until a stop token or string, the limit of tokens or context, or a stop request. Every piece of text is
+    /// in history before it is shown (law 6). `logits` are those after the session's last token.
+    pub(crate) fn decode(
+        &mut self,
+        session: &mut Session,
+        cache: &mut Cache,
+        desk: &mut Desk,
+        turn: &Accepted,
+        mut logits: Vec<f32>,
+        answer: &mut dyn FnMut(&mut Desk, &mut Cache),
+    ) -> Result<MessageState> {
+        let mut timeline = session.tokens().to_vec();
+        let state = loop {
+            if self.num_sampled >= self.max_tokens {
+                break MessageState::Length;
+            }
+            if timeline.len() >= cache.context_tokens() {
+                break MessageState::ContextFull;
+            }
+            if desk.poll() {
+                break MessageState::Stopped;
+            }
+            answer(desk, cache);
+            let id = self.sampler.sample(&logits, &timeline);
+            timeline.push(id);
+            self.took(id);
+            if cache.model().tokenizer().is_end(id) {
+                desk.history().append_reply(&self.message.id, "", &[id])?;
+                break MessageState::Complete;
+            }
+            let (text, stopped) = self.stops.push(&self.detokenizer.push(id));
+            self.show(desk, turn, text, &[id])?;
+            if stopped {
+                break MessageState::Complete;
+            }
+            logits = session.advance(cache, &[id])?;
+        };
+        let (mut rest, stopped) = self.stops.push(&self.detokenizer.finish());
+        if !stopped {
+            rest.push_str(&self.stops.finish());
+        }
+        self.show(desk, turn, rest, &[])?;
+        Ok(state)
+    }
+
+    fn took(&mut self, id: u32) {
+        let now = Instant::now();
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+        self.ids.push(id);
+        self.num_sampled += 1;
+    }
+
+    fn show(
+        &mut self,
+        desk: &Desk,
+        turn: &Accepted,
+        text: String,
+        ids: &[u32],
+    ) -> Result<(), Error> {
+        if !text.is_empty() || !ids.is_empty() {
+            desk.history().append_reply(&self.message.id, &text, ids)?;
+        }
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            turn.emit(TurnEvent::Token { text });
+        }
+        Ok(())
+    }
+
+    /// Tokens per second after the first one; 0 for fewer than two.
+    pub(crate) fn tokens_per_s(&self) -> f64 {
+        match (self.first_token, self.last_token) {
+            (Some(first), Some(last)) if self.num_sampled > 1 => {
+                f64::from(self.num_sampled - 1) / (last - first).as_secs_f64().max(1e-9)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// A seed that differs from reply to reply and can be had again: FNV-1a over the message's id and the tokens before
+/// (Fowler, Noll, Vo; <http://www.isthe.com/chongo/tech/comp/fnv/>).
+fn seed_of(message: &str, num_tokens: usize) -> u64 {
+    message
+        .bytes()
+        .chain(num_tokens.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+}

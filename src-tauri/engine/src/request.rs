@@ -1,0 +1,136 @@
+//! Requests to the engine and its answers: plain data over channels.
+
+use std::sync::mpsc::{Receiver, Sender};
+
+use models::ModelInfo;
+use serde::{Deserialize, Serialize};
+use store::{CacheStats, ConversationId, MessageId, VerifyReport};
+
+use crate::Error;
+use crate::turn::{ContextUse, EditCost, Turn, TurnEvent};
+
+/// What the engine can be asked. A `Turn` answers with many events, everything else with one answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// Do a turn.
+    Turn {
+        /// Which.
+        turn: Turn,
+    },
+    /// Stop the turn of a conversation, running or waiting.
+    Cancel {
+        /// Which.
+        conversation: ConversationId,
+    },
+    /// Bring the active branch of a conversation into the pool, as far as it is on disk.
+    Warm {
+        /// Which.
+        conversation: ConversationId,
+    },
+    /// What sending `text` instead of `message`, or after the active leaf, would cost.
+    Preview {
+        /// Where.
+        conversation: ConversationId,
+        /// The message that is being edited.
+        message: Option<MessageId>,
+        /// The draft.
+        text: String,
+    },
+    /// How full the context of a conversation is.
+    Context {
+        /// Which.
+        conversation: ConversationId,
+    },
+    /// Load a model by name; the default one when absent.
+    Load {
+        /// Name from the list of models.
+        name: Option<String>,
+    },
+    /// The model that is loaded.
+    Loaded,
+    /// Messages that are gone: their refs go, and what no ref reaches.
+    Forget {
+        /// The messages.
+        messages: Vec<MessageId>,
+    },
+    /// What the block store holds.
+    CacheStats,
+    /// Read and check every block on disk.
+    CacheVerify,
+    /// Empty the block store. No word of the history is lost.
+    CacheClear,
+    /// Save, and end the engine.
+    Shutdown,
+}
+
+/// One answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// An event of a turn.
+    Turn(TurnEvent),
+    /// To `Preview`.
+    Cost(EditCost),
+    /// To `Context`.
+    Context(ContextUse),
+    /// To `Load` and `Loaded`.
+    Model {
+        /// None is loaded when absent.
+        info: Option<ModelInfo>,
+    },
+    /// To `CacheStats`.
+    CacheStats(CacheStats),
+    /// To `CacheVerify`.
+    Verify(VerifyReport),
+    /// Done.
+    Done,
+    /// It failed.
+    Error {
+        /// Stable code to branch on.
+        code: String,
+        /// One sentence that says what to do.
+        message: String,
+    },
+}
+
+impl From<&Error> for Answer {
+    fn from(error: &Error) -> Self {
+        Self::Error {
+            code: error.code().into(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<&Error> for TurnEvent {
+    fn from(error: &Error) -> Self {
+        Self::Error {
+            code: error.code().into(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// A request and where its answers go.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    pub request: Request,
+    pub answers: Sender<Answer>,
+}
+
+/// The events of one turn, as they happen; ends after the last one.
+#[derive(Debug)]
+pub struct TurnEvents(pub(crate) Receiver<Answer>);
+
+impl Iterator for TurnEvents {
+    type Item = TurnEvent;
+
+    fn next(&mut self) -> Option<TurnEvent> {
+        match self.0.recv().ok()? {
+            Answer::Turn(event) => Some(event),
+            Answer::Error { code, message } => Some(TurnEvent::Error { code, message }),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A session: one token timeline and the block table that holds its keys and values.
+//!
+//! `sync` is the one verb. Resume, edit, regenerate, branch flip, fork and a shared system prompt are all "make the
+//! timeline this prompt". A session lives for one turn; what it computed stays in the prefix tree when it closes.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use kernels::BLOCK_TOKENS;
+use store::{Block, BlockId, Prefill};
+
+use crate::cache::{Cache, Wait};
+use crate::tree::Match;
+use crate::{Error, Result};
+
+/// Blocks that one prefill step runs through the model; a cancel is seen between two steps.
+const CHUNK_BLOCKS: usize = 2;
+
+/// What `sync` did.
+#[derive(Clone, Debug)]
+pub struct Synced {
+    /// Where the prompt's keys and values came from; adds up to the prompt unless stopped.
+    pub prefill: Prefill,
+    /// Time that reading blocks from disk took, also before this turn (a conversation being opened), in milliseconds.
+    pub restore_ms: f64,
+    /// Logits after the last prompt token, `[vocab]`; `None` when stopped before the end.
+    pub logits: Option<Vec<f32>>,
+}
+
+/// Tokens whose keys and values are in the pool, in order.
+#[derive(Debug, Default)]
+pub struct Session {
+    tokens: Vec<u32>,
+    table: Vec<u32>,
+    chain: Vec<BlockId>,
+}
+
+impl Session {
+    /// An empty timeline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The timeline.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Slots of the timeline's blocks, in order.
+    pub fn table(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// Makes the timeline `prompt`: walks the block tree as far as the tokens match, makes those blocks resident,
+    /// copies and truncates a partly matching one, and computes the rest in chunks that end on absolute multiples of
+    /// the block size. `observe` is told the counts before and after each chunk and may stop; finished chunks are kept.
+    ///
+    /// # Errors
+    /// When the prompt is empty, does not fit, or the model fails. The pools are then as before.
+    pub fn sync(
+        &mut self,
+        cache: &mut Cache,
+        prompt: &[u32],
+        observe: &mut dyn FnMut(&Prefill, usize) -> ControlFlow<()>,
+    ) -> Result<Synced> {
+        if prompt.is_empty() {
+            return Err(Error::InvalidArgument("the prompt has no tokens".into()));
+        }
+        if prompt.len() > cache.context_tokens() {
+            return Err(Error::ContextFull {
+                needed: prompt.len(),
+                limit: cache.context_tokens(),
+            });
+        }
+        self.clear(cache);
+        let (mut prefill, restore_ms) = self.reuse(cache, prompt)?;
+        let mut logits = None;
+        let mut at = self.tokens.len();
+        while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
+            let step = CHUNK_BLOCKS * BLOCK_TOKENS;
+            let end = prompt.len().min((at / step + 1) * step);
+            let last = self.advance(cache, &prompt[at..end])?;
+            prefill.computed += (end - at) as u32;
+            at = end;
+            logits = (at == prompt.len()).then_some(last);
+        }
+        Ok(Synced {
+            prefill,
+            restore_ms,
+            logits,
+        })
+    }
+
+    /// Runs `tokens` through the model after the timeline and returns the logits after the last one, `[vocab]`.
+    ///
+    /// # Errors
+    /// When the pool is full or the model fails; the timeline is then unchanged.
+    pub fn advance(&mut self, cache: &mut Cache, tokens: &[u32]) -> Result<Vec<f32>> {
+        let offset = self.tokens.len();
+        let blocks_needed = (offset + tokens.len()).div_ceil(BLOCK_TOKENS);
+        while self.table.len() < blocks_needed {
+            let slot = cache.allocate()?;
+            self.table.push(slot);
+        }
+        let logits = cache
+            .model()
+            .forward(tokens, offset, cache.pool.kv(), &self.table)?;
+        self.tokens.extend_from_slice(tokens);
+        while (self.chain.len() + 1) * BLOCK_TOKENS <= self.tokens.len() {
+            self.register(cache, BLOCK_TOKENS);
+        }
+        Ok(logits)
+    }
+
+    /// Ends the session: its tail becomes a partial block of the tree, everything unsaved goes to the writer, the
+    /// table is released. Returns the last block, for a ref.
+    pub fn close(mut self, cache: &mut Cache) -> Option<BlockId> {
+        let tail = self.tokens.len() % BLOCK_TOKENS;
+        if tail > 0 {
+            self.register(cache, tail);
+        }
+        for id in &self.chain {
+            if let Err(error) = cache.save(id, Wait::ForRoom) {
+                tracing::warn!(%error, "block not saved");
+            }
+        }
+        cache.tree.touch(&self.chain);
+        let last = self.chain.last().copied();
+        self.clear(cache);
+        last
+    }
+
+    /// Blocks of the timeline that the tree knows, first to last.
+    pub fn chain(&self) -> &[BlockId] {
+        &self.chain
+    }
+
+    /// Takes over everything of `prompt` that is cached; the counts have `computed` still zero.
+    fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Prefill, f64)> {
+        let found = self.hold(cache, prompt)?;
+        let mut prefill = Prefill::default();
+        let mut restore_ms = 0.0;
+        let counted = found
+            .full
+            .iter()
+            .map(|id| (*id, BLOCK_TOKENS))
+            .chain(found.partial);
+        for (id, num_tokens) in counted {
+            match cache
+                .tree
+                .get_mut(&id)
+                .and_then(|node| node.restored_ms.take())
+            {
+                Some(ms) => {
+                    prefill.restored += num_tokens as u32;
+                    restore_ms += ms;
+                }
+                None => prefill.resident += num_tokens as u32,
+            }
+        }
+        if let Some((_, num_tokens)) = found.partial {
+            let start = Instant::now();
+            let copy = self
+                .table
+                .pop()
+                .expect("hold put the partial block's slot last");
+            let own = cache.allocate().inspect_err(|_| cache.pool.release(copy))?;
+            let copied = cache.pool.kv().copy_slot(copy, own, num_tokens);
+            cache.pool.release(copy);
+            self.table.push(own);
+            copied?;
+            tracing::debug!(
+                num_tokens,
+                elapsed_us = start.elapsed().as_micros() as u64,
+                "copied and truncated a block"
+            );
+        }
+        self.tokens.extend_from_slice(&prompt[..found.num_tokens()]);
+        self.chain = found.full;
+        Ok((prefill, restore_ms))
+    }
+
+    /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only. A block
+    /// that turns out to be lost shortens the match: the search starts again without it.
+    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Match> {
+        loop {
+            let found = cache.tree.find(prompt);
+            let ids: Vec<BlockId> = found.blocks().collect();
+            cache.tree.touch(&ids);
+            // What is resident is held first, so that restoring the rest cannot evict it.
+            let held: Vec<Option<u32>> = ids
+                .iter()
+                .map(|id| cache.tree.get(id).and_then(|node| node.slot))
+                .collect();
+            for slot in held.iter().flatten() {
+                cache.pool.retain(*slot);
+            }
+            let mut restored = Ok(true);
+            for (id, held) in ids.iter().zip(held) {
+                if let Some(slot) = held {
+                    self.table.push(slot);
+                } else if let Ok(true) = restored {
+                    restored = cache.make_resident(id);
+                    if let Some(slot) = cache.tree.get(id).and_then(|node| node.slot) {
+                        cache.pool.retain(slot);
+                        self.table.push(slot);
+                    }
+                }
+            }
+            match restored {
+                Ok(true) => return Ok(found),
+                Ok(false) => self.clear(cache),
+                Err(error) => {
+                    self.clear(cache);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives the block after `chain` to the tree; it ends with the timeline, or after a whole block.
+    fn register(&mut self, cache: &mut Cache, num_tokens: usize) {
+        let index = self.chain.len();
+        let start = index * BLOCK_TOKENS;
+        let tokens = self.tokens[start..start + num_tokens].to_vec();
+        let parent = self.chain.last().copied();
+        let id = cache.tree.id(parent.as_ref(), &tokens);
+        self.table[index] = cache.register(
+            Block {
+                id,
+                parent,
+                position: start as u32,
+                tokens,
+            },
+            self.table[index],
+        );
+        self.chain.push(id);
+    }
+
+    fn clear(&mut self, cache: &mut Cache) {
+        for slot in self.table.drain(..) {
+            cache.pool.release(slot);
+        }
+        self.tokens.clear();
+        self.chain.clear();
+    }
+}

@@ -1,0 +1,199 @@
+//! What a turn is asked and what it reports: plain data, so that the engine can live in another process.
+
+use serde::{Deserialize, Serialize};
+use store::{ConversationId, Message, MessageId, MessageState, Prefill};
+use ts_rs::TS;
+
+/// One thing to do in a conversation that ends with a reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Turn {
+    /// Add a user message and answer it.
+    Send {
+        /// Where.
+        conversation: ConversationId,
+        /// Message to continue from; the active leaf when absent.
+        parent: Option<MessageId>,
+        /// The user's words.
+        text: String,
+        /// How to sample.
+        options: TurnOptions,
+    },
+    /// Put an edited copy beside a message, as a new branch. A user message is answered; a reply is only stored.
+    Edit {
+        /// Where.
+        conversation: ConversationId,
+        /// The message that was edited; it stays.
+        message: MessageId,
+        /// The new words.
+        text: String,
+        /// How to sample.
+        options: TurnOptions,
+    },
+    /// Answer the user message above a reply again, as a new branch.
+    Regenerate {
+        /// Where.
+        conversation: ConversationId,
+        /// A reply, or a user message.
+        message: MessageId,
+        /// How to sample.
+        options: TurnOptions,
+    },
+    /// Go on with a reply that was stopped or cut off.
+    Continue {
+        /// Where.
+        conversation: ConversationId,
+        /// The reply.
+        message: MessageId,
+        /// How to sample.
+        options: TurnOptions,
+    },
+}
+
+impl Turn {
+    /// The conversation that the turn belongs to.
+    pub fn conversation(&self) -> &ConversationId {
+        match self {
+            Self::Send { conversation, .. }
+            | Self::Edit { conversation, .. }
+            | Self::Regenerate { conversation, .. }
+            | Self::Continue { conversation, .. } => conversation,
+        }
+    }
+
+    /// How to sample.
+    pub fn options(&self) -> &TurnOptions {
+        match self {
+            Self::Send { options, .. }
+            | Self::Edit { options, .. }
+            | Self::Regenerate { options, .. }
+            | Self::Continue { options, .. } => options,
+        }
+    }
+}
+
+/// Sampling of one turn, over what the conversation has set.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TurnOptions {
+    /// Always take the most likely token.
+    pub greedy: bool,
+    /// Seed of the sampler.
+    pub seed: Option<u64>,
+    /// Most tokens to sample.
+    pub max_tokens: Option<u32>,
+}
+
+/// What happens during a turn, in order. The last event is `Finished`, `ContextFull` or `Error`.
+#[derive(Clone, Debug, Serialize, Deserialize, TS)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum TurnEvent {
+    /// A message has been stored: first the user's, then the empty reply.
+    Started {
+        /// The user's message, durable.
+        user: Option<Message>,
+        /// The reply that is about to be written.
+        reply: Option<Message>,
+    },
+    /// How far the prompt is.
+    Prefill {
+        /// Tokens that are ready.
+        done: u32,
+        /// Tokens of the prompt.
+        total: u32,
+        /// Of `done`: found in the pool.
+        resident: u32,
+        /// Of `done`: read from disk.
+        restored: u32,
+    },
+    /// More text of the reply; whole UTF-8.
+    Token {
+        /// The text.
+        text: String,
+    },
+    /// The reply is stored.
+    Finished {
+        /// The reply.
+        message: MessageId,
+        /// All of its text.
+        text: String,
+        /// Why it ended: complete, stopped, length or `context_full`.
+        state: MessageState,
+        /// Where the prompt's keys and values came from; adds up to `prompt_tokens` unless stopped while reading.
+        prefill: Prefill,
+        /// Tokens of the prompt.
+        prompt_tokens: u32,
+        /// Tokens sampled.
+        completion_tokens: u32,
+        /// From the start of the work, with the model loaded, to the first token, in milliseconds.
+        ttft_ms: f64,
+        /// Sampling speed after the first token.
+        tokens_per_s: f64,
+        /// Time that reading blocks from disk took, in milliseconds.
+        restore_ms: f64,
+    },
+    /// The prompt does not fit; nothing was cut off, and the user's message is stored.
+    ContextFull {
+        /// The user's message.
+        message: Option<MessageId>,
+        /// Tokens that the prompt and one reply token need.
+        needed_tokens: u32,
+        /// Tokens that there is room for.
+        limit_tokens: u32,
+        /// What can be done.
+        choices: Vec<ContextChoice>,
+    },
+    /// The turn failed; what was stored stays.
+    Error {
+        /// Stable code to branch on.
+        code: String,
+        /// One sentence that says what to do.
+        message: String,
+    },
+}
+
+impl TurnEvent {
+    /// The last event of a turn that only stored `message`: the model did not run.
+    pub(crate) fn stored(message: Message) -> Self {
+        Self::Finished {
+            message: message.id,
+            text: message.text,
+            state: message.state,
+            prefill: Prefill::default(),
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            ttft_ms: 0.0,
+            tokens_per_s: 0.0,
+            restore_ms: 0.0,
+        }
+    }
+}
+
+/// What the user can do when the context is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextChoice {
+    /// Start a new conversation.
+    NewConversation,
+    /// Edit an earlier message to shorten the branch.
+    EditEarlier,
+    /// Load a model with a larger context.
+    LargerContext,
+}
+
+/// What an edit or a new message would cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct EditCost {
+    /// Tokens of the new prompt whose keys and values are cached.
+    pub keeps: u32,
+    /// Tokens of the new prompt.
+    pub of: u32,
+}
+
+/// How full the context is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ContextUse {
+    /// Tokens of the active branch.
+    pub used: u32,
+    /// Tokens that there is room for.
+    pub limit: u32,
+}
