@@ -1,125 +1,104 @@
-//! stub
+//! The truth: conversations, messages, their token ids and the settings, in one SQLite file.
+//!
+//! Each file below is one table, or one thing done with several. Writes are durable when they return; the exceptions say so
+//! where they are made: [`History::append_reply`], [`History::begin_reply`] and [`History::set_tokens`] commit to the
+//! write-ahead log without waiting for the disk, which survives the death of the process but not that of the machine.
+
+mod conversation;
+mod export;
+mod message;
+mod model;
+mod open;
+mod reply;
+mod schema;
+mod search;
+mod setting;
+mod tokens;
 mod types;
+
+use std::path::PathBuf;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
 use crate::error::Result;
-use std::path::Path;
+
 pub use types::*;
 
-/// The truth.
+/// An open history. One connection, so callers share it behind a `Mutex`.
+#[derive(Debug)]
 pub struct History {
-    _connection: rusqlite::Connection,
+    connection: Connection,
+    /// The file that says that the last process closed the history; it exists only while nobody has it open.
+    clean_marker: PathBuf,
 }
 
-#[allow(missing_docs, unused_variables)]
 impl History {
-    pub fn open(path: &Path) -> Result<History> {
-        todo!()
+    /// One transaction, on disk when this returns.
+    fn durable<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let value = work(&transaction)?;
+        transaction.commit()?;
+        Ok(value)
     }
-    pub fn create_conversation(
-        &mut self,
-        new: NewConversation,
-        now_ms: i64,
-    ) -> Result<Conversation> {
-        todo!()
+
+    /// One transaction, in the write-ahead log when this returns but perhaps not yet on disk.
+    fn quick<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        self.connection
+            .pragma_update(None, "synchronous", "NORMAL")?;
+        let value = self.durable(work);
+        self.connection.pragma_update(None, "synchronous", "FULL")?;
+        value
     }
-    pub fn conversations(&self) -> Result<Vec<Conversation>> {
-        todo!()
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let folded = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                row.get::<_, i64>(0)
+            });
+        if matches!(folded, Ok(0)) {
+            // A marker that cannot be written costs one integrity check.
+            let _ = crate::file::open_private(&self.clean_marker);
+        }
     }
-    pub fn conversation(&self, id: &ConversationId) -> Result<Conversation> {
-        todo!()
+}
+
+/// Values kept as JSON text in a column.
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
+    Ok(serde_json::to_string(value)?)
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(column: usize, text: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    })
+}
+
+/// Roles and states are kept by their serde names.
+fn to_name<T: serde::Serialize>(value: T) -> Result<String> {
+    match serde_json::to_value(value)? {
+        serde_json::Value::String(name) => Ok(name),
+        other => Ok(other.to_string()),
     }
-    pub fn rename(&mut self, id: &ConversationId, title: &str) -> Result<()> {
-        todo!()
-    }
-    pub fn set_system_prompt(&mut self, id: &ConversationId, text: &str) -> Result<()> {
-        todo!()
-    }
-    pub fn set_sampling(&mut self, id: &ConversationId, sampling: &Sampling) -> Result<()> {
-        todo!()
-    }
-    pub fn set_model(&mut self, id: &ConversationId, model: Option<&str>) -> Result<()> {
-        todo!()
-    }
-    pub fn set_active_leaf(&mut self, id: &ConversationId, leaf: Option<&MessageId>) -> Result<()> {
-        todo!()
-    }
-    pub fn delete_conversation(&mut self, id: &ConversationId, now_ms: i64) -> Result<()> {
-        todo!()
-    }
-    pub fn restore_conversation(&mut self, id: &ConversationId) -> Result<()> {
-        todo!()
-    }
-    pub fn purge_deleted(&mut self, before_ms: i64) -> Result<Vec<MessageId>> {
-        todo!()
-    }
-    pub fn append_message(&mut self, new: NewMessage, now_ms: i64) -> Result<Message> {
-        todo!()
-    }
-    pub fn message(&self, id: &MessageId) -> Result<Message> {
-        todo!()
-    }
-    pub fn begin_reply(
-        &mut self,
-        conversation: &ConversationId,
-        parent: &MessageId,
-        model: Option<&str>,
-        tokenizer: &[u8; 32],
-        now_ms: i64,
-    ) -> Result<Message> {
-        todo!()
-    }
-    /// Opens a finished reply again, to be continued where it ended.
-    pub fn reopen_reply(&mut self, id: &MessageId) -> Result<Message> {
-        todo!()
-    }
-    pub fn append_reply(&mut self, id: &MessageId, text: &str, token_ids: &[u32]) -> Result<()> {
-        todo!()
-    }
-    pub fn finish_reply(
-        &mut self,
-        id: &MessageId,
-        text: &str,
-        tokens: &TokenRow,
-        state: MessageState,
-        stats: Option<TurnStats>,
-    ) -> Result<Message> {
-        todo!()
-    }
-    pub fn messages(&self, conversation: &ConversationId) -> Result<Vec<Message>> {
-        todo!()
-    }
-    pub fn branch(&self, leaf: &MessageId) -> Result<Vec<Message>> {
-        todo!()
-    }
-    pub fn set_tokens(
-        &mut self,
-        message: &MessageId,
-        tokenizer: &[u8; 32],
-        ids: &[u32],
-    ) -> Result<()> {
-        todo!()
-    }
-    pub fn tokens(&self, message: &MessageId, tokenizer: &[u8; 32]) -> Result<Option<Vec<u32>>> {
-        todo!()
-    }
-    pub fn search(&self, text: &str, limit: u32) -> Result<Vec<SearchHit>> {
-        todo!()
-    }
-    pub fn setting(&self, key: &str) -> Result<Option<serde_json::Value>> {
-        todo!()
-    }
-    pub fn set_setting(&mut self, key: &str, value: &serde_json::Value) -> Result<()> {
-        todo!()
-    }
-    pub fn add_model(&mut self, name: &str, path: &Path) -> Result<()> {
-        todo!()
-    }
-    pub fn models(&self) -> Result<Vec<ModelPath>> {
-        todo!()
-    }
-    pub fn remove_model(&mut self, name: &str) -> Result<()> {
-        todo!()
-    }
-    pub fn export(&self, id: &ConversationId, format: Format) -> Result<String> {
-        todo!()
-    }
+}
+
+fn from_name<T: serde::de::DeserializeOwned>(column: usize, name: String) -> rusqlite::Result<T> {
+    serde_json::from_value(serde_json::Value::String(name)).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    })
 }

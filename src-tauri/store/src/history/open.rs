@@ -1,0 +1,245 @@
+//! Opening: is it ours, is it whole, bring it to this version, and tell what the last process left unfinished.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema::MIGRATIONS;
+use super::{History, reply, search};
+use crate::error::{Error, Result};
+use crate::file;
+
+impl History {
+    /// Opens the history, creating it if there is none.
+    ///
+    /// After an unclean exit its integrity is checked; before a change of the schema a backup is written beside it; replies
+    /// that were being generated become interrupted and keep the words that were shown.
+    pub fn open(path: &Path) -> Result<History> {
+        Self::open_with(path, MIGRATIONS)
+    }
+
+    pub(super) fn open_with(path: &Path, migrations: &[&[&str]]) -> Result<History> {
+        open(path, migrations).map_err(|error| match error {
+            Error::Sqlite(error) if is_corrupt(&error) => corrupt(path, error.to_string()),
+            other => other,
+        })
+    }
+}
+
+fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
+    let io = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let clean_marker = with_suffix(path, ".clean");
+    let was_clean = clean_marker.exists();
+    let length = std::fs::metadata(path).map(|metadata| metadata.len()).ok();
+    if length == Some(0) && was_clean {
+        return Err(corrupt(path, "the file is empty".to_owned()));
+    }
+    file::open_private(path).map_err(io)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let supported = migrations.len() as u32;
+    if version > supported {
+        return Err(Error::HistoryTooNew {
+            path: path.to_owned(),
+            found: version,
+            supported,
+        });
+    }
+    connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
+        row.get::<_, String>(0)
+    })?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
+    if version > 0 && !was_clean {
+        check_integrity(path, &connection)?;
+    }
+    if was_clean {
+        std::fs::remove_file(&clean_marker).map_err(io)?;
+        clean_marker
+            .parent()
+            .map_or(Ok(()), file::sync_dir)
+            .map_err(io)?;
+    }
+    if version > 0 && version < supported {
+        back_up(path, &connection, version)?;
+    }
+
+    // From here on a failure leaves the marker away, so that the next open checks the file.
+    let mut connection = connection;
+    for (index, steps) in migrations.iter().enumerate().skip(version as usize) {
+        let transaction = connection.transaction()?;
+        steps
+            .iter()
+            .try_for_each(|step| transaction.execute_batch(step))?;
+        transaction.pragma_update(None, "user_version", index as u32 + 1)?;
+        transaction.commit()?;
+    }
+    let mut history = History {
+        connection,
+        clean_marker,
+    };
+    history.durable(reply::interrupt_all)?;
+    Ok(history)
+}
+
+/// Damage in the search table is repaired, since it holds nothing of its own; any other is an error.
+fn check_integrity(path: &Path, connection: &Connection) -> Result<()> {
+    let mut problems = integrity_problems(connection)?;
+    if !problems.is_empty()
+        && problems
+            .iter()
+            .all(|problem| problem.contains(search::TABLE))
+    {
+        tracing::warn!(path = %path.display(), ?problems, "the search index is damaged; rebuilding it");
+        search::rebuild(connection)?;
+        problems = integrity_problems(connection)?;
+    }
+    match problems.into_iter().next() {
+        None => Ok(()),
+        Some(problem) => Err(corrupt(path, problem)),
+    }
+}
+
+fn integrity_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+    lines
+        .filter(|line| !matches!(line, Ok(line) if line == "ok"))
+        .collect()
+}
+
+/// Writes `<file>.v<version>.backup`: a whole history of the old version. Temp, fsync, rename, fsync folder.
+fn back_up(path: &Path, connection: &Connection, version: u32) -> Result<()> {
+    let backup = with_suffix(path, &format!(".v{version}.backup"));
+    let temp = with_suffix(path, ".backup.tmp");
+    let io = |source| Error::Io {
+        path: backup.clone(),
+        source,
+    };
+    if temp.exists() {
+        std::fs::remove_file(&temp).map_err(io)?;
+    }
+    let temp_file = file::open_private(&temp).map_err(io)?;
+    connection.execute("VACUUM INTO ?1", [temp.to_string_lossy()])?;
+    temp_file.sync_all().map_err(io)?;
+    drop(temp_file);
+    std::fs::rename(&temp, &backup).map_err(io)?;
+    backup.parent().map_or(Ok(()), file::sync_dir).map_err(io)
+}
+
+/// The backup of the highest schema version beside the history.
+fn newest_backup(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let version_of = |backup: &Path| -> Option<u32> {
+        let rest = backup.file_name()?.to_str()?.strip_prefix(name)?;
+        rest.strip_prefix(".v")?
+            .strip_suffix(".backup")?
+            .parse()
+            .ok()
+    };
+    std::fs::read_dir(path.parent()?)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter_map(|backup| Some((version_of(&backup)?, backup)))
+        .max()
+        .map(|(_, backup)| backup)
+}
+
+fn corrupt(path: &Path, reason: String) -> Error {
+    Error::HistoryCorrupt {
+        path: path.to_owned(),
+        backup: newest_backup(path),
+        reason,
+    }
+}
+
+fn is_corrupt(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{NewConversation, schema::MIGRATIONS};
+    use super::*;
+
+    const NEXT: &[&str] =
+        &["ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0"];
+
+    fn titles(history: &History) -> Vec<String> {
+        history
+            .conversations()
+            .unwrap()
+            .into_iter()
+            .map(|conversation| conversation.title)
+            .collect()
+    }
+
+    fn two_versions() -> Vec<&'static [&'static str]> {
+        MIGRATIONS.iter().copied().chain([NEXT]).collect()
+    }
+
+    fn version_1(path: &Path) {
+        let mut history = History::open_with(path, &MIGRATIONS[..1]).unwrap();
+        let new = NewConversation {
+            title: "kept".to_owned(),
+            ..Default::default()
+        };
+        history.create_conversation(new, 1).unwrap();
+    }
+
+    #[test]
+    fn a_backup_of_the_old_version_is_written_before_a_migration() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        version_1(&path);
+        let backup = folder.path().join("history.db.v1.backup");
+        assert!(!backup.exists(), "a new history needs none");
+
+        let history = History::open_with(&path, &[MIGRATIONS[0], NEXT]).unwrap();
+        assert_eq!(titles(&history), ["kept"]);
+        let old = History::open_with(&backup, &MIGRATIONS[..1]).unwrap();
+        assert_eq!(titles(&old), ["kept"]);
+        assert!(!folder.path().join("history.db.backup.tmp").exists());
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        version_1(&path);
+        let broken: &[&str] = &[NEXT[0], "this is not SQL"];
+        History::open_with(&path, &[MIGRATIONS[0], broken]).unwrap_err();
+        let history = History::open_with(&path, &[MIGRATIONS[0], NEXT]).unwrap();
+        assert_eq!(titles(&history), ["kept"]);
+    }
+
+    #[test]
+    fn a_history_opened_again_is_not_migrated_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        version_1(&path);
+        for _ in 0..2 {
+            assert_eq!(
+                titles(&History::open_with(&path, &two_versions()).unwrap()),
+                ["kept"]
+            );
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use store::{Error, MessageState, Prefill, TokenRow, TurnStats};
+
+use crate::support::{Scene, TOKENIZER};
+
+#[test]
+fn a_finished_reply_holds_its_text_ids_state_and_cost() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let now = scene.now();
+    let reply = scene
+        .history()
+        .begin_reply(&talk.id, &root.id, Some("smol"), &TOKENIZER, now)
+        .unwrap();
+    assert_eq!(
+        (reply.state, reply.text.as_str()),
+        (MessageState::Generating, "")
+    );
+    assert_eq!(
+        scene
+            .history()
+            .conversation(&talk.id)
+            .unwrap()
+            .active_leaf
+            .as_ref(),
+        Some(&reply.id)
+    );
+    scene
+        .history()
+        .append_reply(&reply.id, "Hel", &[1])
+        .unwrap();
+    scene
+        .history()
+        .append_reply(&reply.id, "lo", &[2, 3])
+        .unwrap();
+    let stats = TurnStats {
+        prefill: Prefill {
+            resident: 5,
+            restored: 64,
+            computed: 3,
+        },
+        prompt_tokens: 72,
+        completion_tokens: 3,
+        ttft_ms: 12.5,
+        tokens_per_s: 80.25,
+        restore_ms: 1.5,
+    };
+    let row = TokenRow {
+        tokenizer: TOKENIZER,
+        ids: vec![1, 2, 3, 9],
+    };
+    scene
+        .history()
+        .finish_reply(
+            &reply.id,
+            "Hello",
+            &row,
+            MessageState::Complete,
+            Some(stats),
+        )
+        .unwrap();
+    scene.reopen();
+    let kept = scene.history().message(&reply.id).unwrap();
+    assert_eq!(
+        (kept.text.as_str(), kept.state, kept.num_tokens),
+        ("Hello", MessageState::Complete, 4)
+    );
+    assert_eq!(
+        (kept.stats, kept.model.as_deref()),
+        (Some(stats), Some("smol"))
+    );
+    assert_eq!(
+        scene.history().tokens(&reply.id, &TOKENIZER).unwrap(),
+        Some(row.ids)
+    );
+}
+
+#[test]
+fn an_unfinished_reply_comes_back_interrupted_with_the_words_that_were_shown() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let now = scene.now();
+    let reply = scene
+        .history()
+        .begin_reply(&talk.id, &root.id, None, &TOKENIZER, now)
+        .unwrap();
+    for (text, id) in [("Once ", 1), ("upon ", 2), ("", 3), ("a tïme", 4)] {
+        scene
+            .history()
+            .append_reply(&reply.id, text, &[id])
+            .unwrap();
+    }
+    for _ in 0..2 {
+        scene.reopen();
+        let kept = scene.history().message(&reply.id).unwrap();
+        assert_eq!(
+            (kept.text.as_str(), kept.state),
+            ("Once upon a tïme", MessageState::Interrupted)
+        );
+        assert_eq!(kept.num_tokens, 4);
+        assert_eq!(
+            scene.history().tokens(&reply.id, &TOKENIZER).unwrap(),
+            Some(vec![1, 2, 3, 4])
+        );
+        assert_eq!(scene.history().search("upon", 5).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_reply_interrupted_while_it_is_continued_keeps_both_parts() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let now = scene.now();
+    let reply = scene
+        .history()
+        .begin_reply(&talk.id, &root.id, None, &TOKENIZER, now)
+        .unwrap();
+    let row = TokenRow {
+        tokenizer: TOKENIZER,
+        ids: vec![1, 2],
+    };
+    scene
+        .history()
+        .finish_reply(&reply.id, "Once upon", &row, MessageState::Stopped, None)
+        .unwrap();
+    scene.history().reopen_reply(&reply.id).unwrap();
+    scene
+        .history()
+        .append_reply(&reply.id, " a time", &[3, 4])
+        .unwrap();
+    scene.reopen();
+    let kept = scene.history().message(&reply.id).unwrap();
+    assert_eq!(
+        (kept.text.as_str(), kept.state),
+        ("Once upon a time", MessageState::Interrupted)
+    );
+    assert_eq!(
+        scene.history().tokens(&reply.id, &TOKENIZER).unwrap(),
+        Some(vec![1, 2, 3, 4])
+    );
+}
+
+#[test]
+fn only_a_reply_being_written_can_grow_or_finish() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let row = TokenRow {
+        tokenizer: TOKENIZER,
+        ids: vec![],
+    };
+    let history = scene.history();
+    assert!(matches!(
+        history.append_reply(&root.id, "x", &[1]),
+        Err(Error::NotGenerating(_))
+    ));
+    let finish = history.finish_reply(&root.id, "x", &row, MessageState::Complete, None);
+    assert!(matches!(finish, Err(Error::NotGenerating(_))));
+    assert_eq!(history.message(&root.id).unwrap().text, "hi");
+}
