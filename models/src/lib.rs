@@ -24,6 +24,8 @@ mod rope_table;
 mod sampler;
 mod stop;
 mod template;
+#[cfg(feature = "tiny")]
+pub mod tiny;
 mod tokenizer;
 mod vocabulary;
 
