@@ -31,13 +31,15 @@ export interface Backend {
   contextUse(conversation: ConversationId): Promise<ContextUse>;
 
   listModels(): Promise<ModelEntry[]>;
-  addModel(path: string): Promise<void>;
+  addModel(path: string): Promise<ModelEntry>;
+  /** A path from the system's file dialog; null when the person turned away. */
+  chooseModel(): Promise<string | null>;
   loadModel(name: string): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;
   exportConversation(id: ConversationId, format: ExportFormat): Promise<string>;
   appInfo(): Promise<AppInfo>;
-  /** Opens a web or mail address outside the webview; rejects where the shell offers no such thing. */
+  /** Opens an address in the system's browser, never in the webview. */
   openLink(url: string): Promise<void>;
 }

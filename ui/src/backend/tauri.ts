@@ -28,6 +28,7 @@ export function tauriBackend(): Backend {
 
     listModels: () => call('list_models'),
     addModel: (path) => call('add_model', { path }),
+    chooseModel: () => call('choose_model'),
     loadModel: (name) => call('load_model', { name }),
 
     cacheStats: () => call('cache_stats'),

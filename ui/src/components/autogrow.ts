@@ -13,5 +13,6 @@ export const autogrow: Action<HTMLTextAreaElement, string> = (node) => {
   let width = 0;
   observer.observe(node);
   fit();
-  return { update: fit, destroy: () => observer.disconnect() };
+  // The value is set in the same pass as this runs: the height is read after it.
+  return { update: () => queueMicrotask(fit), destroy: () => observer.disconnect() };
 };

@@ -34,8 +34,8 @@ export class Chat {
   context = $state.raw<ContextUse | null>(null);
   draft = $state('');
   loaded = $state(false);
-  /** A message to bring into view. */
-  reveal = $state.raw<{ id: MessageId } | null>(null);
+  /** A message to bring into view, and whether the focus goes there. */
+  reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
   gone = false;
   private retry: (() => void) | null = null;
   private readonly keys = new Map<MessageId, string>();
@@ -134,6 +134,7 @@ export class Chat {
     if (this.stream) return;
     this.edit?.close();
     this.edit = new Edit(this.host.backend, this.id, message);
+    this.reveal = { id: message.id, focus: false };
   }
 
   closeEdit(): void {
@@ -156,7 +157,7 @@ export class Chat {
     const message = this.tree.get(id);
     if (!message) return;
     if (!this.tree.branch(this.leaf).some((step) => step.id === id)) await this.showBranch(message);
-    this.reveal = { id };
+    this.reveal = { id, focus: true };
   }
 
   async setSystemPrompt(text: string): Promise<void> {
@@ -270,6 +271,7 @@ export class Chat {
     }
     this.tree = this.tree.with(stored);
     this.host.touched();
+    void this.measureContext();
   }
 
   private finish(stream: Stream, event: Extract<TurnEvent, { event: 'finished' }>): void {

@@ -44,21 +44,26 @@ export class Models {
     }
   }
 
+  /** Asks for a file in the system's dialog and adds it. */
+  async choose(): Promise<boolean> {
+    const path = await this.backend.chooseModel().catch(() => null);
+    return path !== null && (await this.add(path));
+  }
+
   /** Adds a model file by its path and loads it when none is loaded yet. */
   async add(path: string): Promise<boolean> {
     const trimmed = path.trim().replace(/^["']|["']$/g, '');
     if (!trimmed) return false;
     this.problem = null;
-    const before = new Set(this.list.map((model) => model.name));
+    let added: ModelEntry;
     try {
-      await this.backend.addModel(trimmed);
+      added = await this.backend.addModel(trimmed);
     } catch (cause) {
       this.problem = problemOf(cause, false);
       return false;
     }
     await this.refresh();
-    const added = this.list.find((model) => !before.has(model.name));
-    if (added && !this.loaded) return await this.load(added.name);
+    if (!this.loaded) return await this.load(added.name);
     return true;
   }
 }

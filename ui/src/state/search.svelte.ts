@@ -43,3 +43,8 @@ export function markMatches(snippet: string, query: string): { text: string; mat
   const parts = snippet.split(new RegExp(`(${words.join('|')})`, 'giu'));
   return parts.map((text, index) => ({ text, match: index % 2 === 1 })).filter((part) => part.text !== '');
 }
+
+/** Signs of Markdown mean nothing in a line of plain text. */
+export function withoutMarkup(snippet: string): string {
+  return snippet.replace(/\*\*|__|`+|^#+\s|\s#+(?=\s)/g, '');
+}

@@ -149,10 +149,16 @@ export class FakeBackend implements Backend {
     return this.models.map((model) => ({ ...model }));
   }
 
-  async addModel(path: string): Promise<void> {
+  async addModel(path: string): Promise<ModelEntry> {
     if (!path.endsWith('.gguf')) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
     const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
-    this.models.push({ name, path, architecture: 'llama', file_bytes: 1_240_000_000, loaded: false });
+    const model: ModelEntry = { name, path, architecture: 'llama', file_bytes: 1_240_000_000, loaded: false };
+    this.models.push(model);
+    return { ...model };
+  }
+
+  async chooseModel(): Promise<string | null> {
+    return '/models/Llama-3.2-1B-Instruct.Q4_K_M.gguf';
   }
 
   async loadModel(name: string): Promise<void> {

@@ -97,11 +97,11 @@ const ALL = [PROSE, TABLE, CODE];
 /** A canned answer that fits a little. */
 export function replyTo(text: string, turn: number, hostile: boolean): string {
   if (hostile || /hostile/i.test(text)) return HOSTILE;
+  if (/at length|essay/i.test(text)) return [PROSE, TABLE, CODE, PROSE, TABLE].join('\n');
   if (/[\u0590-\u06ff]/.test(text)) return RTL;
   if (/code|python|program/i.test(text)) return CODE;
   if (/table|compare|differ/i.test(text)) return TABLE;
   if (/bread|loaf|oven|steam|crust/i.test(text)) return PROSE;
   if (/brief|short|one word/i.test(text)) return 'Yes.';
-  if (/at length|essay/i.test(text)) return [PROSE, TABLE, CODE, PROSE, TABLE].join('\n');
   return ALL[turn % ALL.length];
 }
