@@ -1,29 +1,32 @@
 import type { Action } from 'svelte/action';
 
-/** Closes what floats above the page on Escape, on a click elsewhere and when the focus leaves it. */
+/** For what floats above the page beside the button that opened it: takes the focus, and closes on Escape, on a click elsewhere and when the focus leaves both. */
 export const dismiss: Action<HTMLElement, () => void> = (node, close) => {
+  const home = node.parentElement ?? node;
   const opener = document.activeElement;
   let run = close;
   const onKey = (event: KeyboardEvent) => {
     if (event.key !== 'Escape') return;
+    event.preventDefault();
     event.stopPropagation();
     run();
     if (opener instanceof HTMLElement) opener.focus();
   };
   const onPointer = (event: PointerEvent) => {
-    if (event.target instanceof Node && !node.parentElement?.contains(event.target)) run();
+    if (event.target instanceof Node && !home.contains(event.target)) run();
   };
   const onFocus = (event: FocusEvent) => {
-    if (event.relatedTarget instanceof Node && !node.parentElement?.contains(event.relatedTarget)) run();
+    if (event.relatedTarget instanceof Node && !home.contains(event.relatedTarget)) run();
   };
-  node.addEventListener('keydown', onKey);
-  node.addEventListener('focusout', onFocus);
+  home.addEventListener('keydown', onKey);
+  home.addEventListener('focusout', onFocus);
   document.addEventListener('pointerdown', onPointer, true);
+  node.querySelector<HTMLElement>('button, input')?.focus();
   return {
     update: (next) => (run = next),
     destroy() {
-      node.removeEventListener('keydown', onKey);
-      node.removeEventListener('focusout', onFocus);
+      home.removeEventListener('keydown', onKey);
+      home.removeEventListener('focusout', onFocus);
       document.removeEventListener('pointerdown', onPointer, true);
     },
   };

@@ -1,5 +1,6 @@
 // A reply grows at its end. Blocks before the last one are finished and keep their HTML; only the tail is parsed again.
 import { marked, plain, renderTokens } from './render';
+import { isTangled } from './tangle';
 
 export interface Block {
   /** Where the block starts in the text; it names the block while the text grows. */
@@ -7,9 +8,7 @@ export interface Block {
   html: string;
 }
 
-// Deep nesting costs the parser its stack and quadratic time; no reader wants it either.
-const DEEPEST = 24;
-const NESTING = new RegExp(`^(?:[ \\t]*(?:>|[-*+](?=[ \\t])|\\d{1,9}[.)](?=[ \\t]))){${DEEPEST},}|[[\\](*_~]{${DEEPEST * 4},}`, 'm');
+// Longer than any reply; what is longer is shown, not set.
 const LONGEST = 400_000;
 
 export class MarkdownBlocks {
@@ -32,7 +31,7 @@ export class MarkdownBlocks {
 function parse(text: string, from: number): Block[] {
   const source = text.slice(from);
   if (!source.trim()) return [];
-  if (source.length > LONGEST || NESTING.test(source)) return [{ start: from, html: plain(source) }];
+  if (source.length > LONGEST || isTangled(source)) return [{ start: from, html: plain(source) }];
   try {
     return lex(source, from);
   } catch {

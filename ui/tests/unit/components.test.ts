@@ -1,0 +1,80 @@
+import { fireEvent, render, screen, waitFor } from '@testing-library/svelte';
+import { expect, test } from 'vitest';
+import { FakeBackend } from '../../src/backend/fake/fake';
+import { parseOptions } from '../../src/backend/fake/options';
+import QuietLine from '../../src/components/QuietLine.svelte';
+import Root from '../../src/components/Root.svelte';
+import { App } from '../../src/state/app.svelte';
+
+async function show(options = 'empty,fast'): Promise<App> {
+  const app = new App(new FakeBackend(parseOptions(options)));
+  render(Root, { app });
+  await waitFor(() => expect(app.ready).toBe(true));
+  return app;
+}
+
+test('the quiet line carries its counts for the eye and for tests', () => {
+  const stats = { prefill: { resident: 3120, restored: 210, computed: 27 }, prompt_tokens: 3357, completion_tokens: 90, ttft_ms: 84, tokens_per_s: 41, restore_ms: 3 };
+  render(QuietLine, { stats });
+  const line = screen.getByTestId('quiet-line');
+  expect(line.classList.contains('quiet-line')).toBe(true);
+  expect(line.dataset).toMatchObject({ resident: '3120', restored: '210', computed: '27' });
+  expect(line.textContent?.trim()).toBe('3\u2009120 reused · 210 restored · 27 computed · first token 84\u2009ms · 41 tokens/s');
+});
+
+test('Enter sends, Shift+Enter and Enter that ends a composition do not', async () => {
+  const app = await show();
+  const composer = screen.getByTestId<HTMLTextAreaElement>('composer');
+  await fireEvent.input(composer, { target: { value: 'brief' } });
+  await fireEvent.keyDown(composer, { key: 'Enter', shiftKey: true });
+  await fireEvent.keyDown(composer, { key: 'Enter', isComposing: true });
+  await fireEvent.keyDown(composer, { key: 'Enter', keyCode: 229 });
+  expect(app.open).toBeNull();
+  await fireEvent.keyDown(composer, { key: 'Enter' });
+  await waitFor(() => expect(app.open).not.toBeNull());
+  await waitFor(() => expect(composer.value).toBe(''));
+});
+
+test('an empty message is not sent', async () => {
+  const app = await show();
+  const composer = screen.getByTestId('composer');
+  await fireEvent.input(composer, { target: { value: '  \n ' } });
+  expect(screen.getByTestId<HTMLButtonElement>('send').disabled).toBe(true);
+  await fireEvent.keyDown(composer, { key: 'Enter' });
+  expect(app.open).toBeNull();
+});
+
+test('the list names its days and opens what is chosen', async () => {
+  const app = await show('');
+  expect(screen.getByText('Yesterday')).toBeTruthy();
+  const item = screen.getAllByTestId('conversation-item')[0];
+  await fireEvent.click(item);
+  await waitFor(() => expect(app.open?.loaded).toBe(true));
+  expect(item.getAttribute('aria-current')).toBe('page');
+});
+
+test('without a model the page asks for one', async () => {
+  await show('no-model,empty');
+  expect(screen.getByText('No model yet')).toBeTruthy();
+  expect(screen.getByTestId('model-path')).toBeTruthy();
+});
+
+test('settings write what was typed, and nothing out of range', async () => {
+  const app = await show('');
+  await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
+  await waitFor(() => expect(app.open?.loaded).toBe(true));
+  await fireEvent.click(screen.getByTestId('settings-open'));
+  const temperature = document.querySelector('[data-setting="Temperature"]') as HTMLInputElement;
+  await fireEvent.change(temperature, { target: { value: '0,3' } });
+  expect(app.open?.conversation.sampling.temperature).toBe(0.3);
+  await fireEvent.change(temperature, { target: { value: '99' } });
+  expect(app.open?.conversation.sampling.temperature).toBe(5);
+  const seed = document.querySelector('[data-setting="Seed"]') as HTMLInputElement;
+  await fireEvent.change(seed, { target: { value: '42' } });
+  expect(app.open?.conversation.sampling.seed).toBe(42);
+  await fireEvent.change(seed, { target: { value: '' } });
+  expect(app.open?.conversation.sampling.seed).toBeNull();
+  const prompt = screen.getByTestId('system-prompt');
+  await fireEvent.change(prompt, { target: { value: 'Be kind.' } });
+  expect(app.open?.conversation.system_prompt).toBe('Be kind.');
+});

@@ -1,0 +1,250 @@
+import { flushSync } from 'svelte';
+import { expect, test, vi } from 'vitest';
+import type { OnTurnEvent } from '../../src/backend/backend';
+import { FakeBackend } from '../../src/backend/fake/fake';
+import { parseOptions } from '../../src/backend/fake/options';
+import { makeMessage } from '../../src/backend/fake/seed';
+import { App } from '../../src/state/app.svelte';
+import type { Chat } from '../../src/state/chat.svelte';
+
+async function start(options = 'empty,fast'): Promise<{ app: App; backend: FakeBackend }> {
+  const backend = new FakeBackend(parseOptions(options));
+  const app = new App(backend);
+  await app.start();
+  return { app, backend };
+}
+
+async function openFirst(app: App): Promise<Chat> {
+  await app.openConversation(app.conversations[0].id);
+  return app.open as Chat;
+}
+
+const texts = (chat: Chat) => chat.rows.map((row) => row.message.text);
+
+test('the first message makes the conversation, names it and is answered', async () => {
+  const { app } = await start();
+  app.draft = 'Answer brief, please';
+  await app.send();
+  const chat = app.open as Chat;
+  expect(app.draft).toBe('');
+  expect(texts(chat)).toEqual(['Answer brief, please', 'Yes.']);
+  expect(chat.rows[1].message.state).toBe('complete');
+  expect(chat.rows[1].message.stats?.prompt_tokens).toBeGreaterThan(0);
+  await vi.waitFor(() => expect(app.conversations[0].title).toBe('Answer brief, please'));
+});
+
+test('what was set on the blank page holds for the conversation made from it', async () => {
+  const { app, backend } = await start();
+  app.beginning.systemPrompt = 'Be kind.';
+  app.beginning.sampling = { ...app.beginning.sampling, temperature: 0 };
+  app.draft = 'brief';
+  await app.send();
+  const { conversation } = await backend.getConversation((app.open as Chat).id);
+  expect(conversation.system_prompt).toBe('Be kind.');
+  expect(conversation.sampling.temperature).toBe(0);
+  app.newConversation();
+  expect(app.beginning.systemPrompt).toBe('');
+});
+
+test('the message shows at once and keeps its place in the list when it is stored', async () => {
+  const { app } = await start('fast');
+  const chat = await openFirst(app);
+  app.draft = 'brief';
+  const sending = app.send();
+  flushSync();
+  const [user, reply] = chat.rows.slice(-2);
+  expect(user.message.text).toBe('brief');
+  expect(reply.live).not.toBeNull();
+  await sending;
+  expect(chat.rows.slice(-2).map((row) => row.key)).toEqual([user.key, reply.key]);
+  expect(chat.rows.at(-1)?.message.id).not.toBe(reply.key);
+});
+
+test('a user message that is stored before its reply stands is shown once', async () => {
+  const { app, backend } = await start();
+  let emit: OnTurnEvent = () => undefined;
+  backend.sendMessage = async (_conversation, _parent, _text, onEvent) => void (emit = onEvent);
+  app.draft = 'hello';
+  const sending = app.send();
+  await vi.waitFor(() => expect(app.open?.streaming).toBe(true));
+  const chat = app.open as Chat;
+  await vi.waitFor(() => expect(emit.length).toBe(1));
+  const user = makeMessage(chat.id, null, 'user', 'hello', 1);
+  emit({ event: 'started', user, reply: null });
+  expect(texts(chat)).toEqual(['hello', '']);
+  const reply = { ...makeMessage(chat.id, user.id, 'assistant', '', 2), state: 'generating' as const };
+  emit({ event: 'started', user: null, reply });
+  emit({ event: 'token', text: 'Hi' });
+  expect(chat.rows.map((row) => row.message.id)).toEqual([user.id, reply.id]);
+  const stats = { prefill: { resident: 0, restored: 0, computed: 5 }, prompt_tokens: 5, completion_tokens: 1, ttft_ms: 1, tokens_per_s: 1, restore_ms: 0 };
+  emit({ event: 'finished', message: reply.id, text: 'Hi', state: 'complete', ...stats });
+  await sending;
+  expect(texts(chat)).toEqual(['hello', 'Hi']);
+});
+
+test('a full context before the reply keeps the stored message, and it can be answered later', async () => {
+  const { app } = await start('context-full');
+  const chat = await openFirst(app);
+  const before = chat.rows.length;
+  app.draft = 'more';
+  await app.send();
+  expect(chat.problem?.code).toBe('context_full');
+  expect(chat.rows.length).toBe(before + 1);
+  expect(chat.rows.at(-1)?.message.text).toBe('more');
+});
+
+test('a refused message goes back to the composer', async () => {
+  const { app } = await start('error:busy');
+  const chat = await openFirst(app);
+  const before = chat.rows.length;
+  app.draft = 'keep me';
+  await app.send();
+  expect(app.draft).toBe('keep me');
+  expect(chat.rows.length).toBe(before);
+  expect(chat.problem).toMatchObject({ code: 'busy' });
+  expect(chat.problem?.remedies).toContain('retry');
+});
+
+test('a reply that breaks off keeps its text and can be asked for again', async () => {
+  const { app, backend } = await start('fast,break:internal');
+  const chat = await openFirst(app);
+  app.draft = 'bread';
+  await app.send();
+  expect(chat.rows.at(-1)?.message.state).toBe('failed');
+  expect(chat.rows.at(-1)?.message.text.length).toBeGreaterThan(10);
+  backend.options.breakCode = null;
+  chat.tryAgain();
+  await vi.waitFor(() => expect(chat.rows.at(-1)?.message.state).toBe('complete'), 5000);
+  expect(chat.tree.siblings(chat.rows.at(-1)!.message).length).toBe(2);
+});
+
+test('drafts belong to their conversation', async () => {
+  const { app } = await start('');
+  await openFirst(app);
+  app.draft = 'for the first';
+  await app.openConversation(app.conversations[1].id);
+  expect(app.draft).toBe('');
+  app.draft = 'for the second';
+  app.newConversation();
+  app.draft = 'for a new one';
+  await app.openConversation(app.conversations[0].id);
+  expect(app.draft).toBe('for the first');
+  app.newConversation();
+  expect(app.draft).toBe('for a new one');
+});
+
+test('a conversation is warmed when it is opened', async () => {
+  const { app, backend } = await start('');
+  const chat = await openFirst(app);
+  expect(backend.calls).toContain(`warm ${chat.id}`);
+});
+
+test('a stream goes on in the background and marks the conversation when it ends', async () => {
+  const { app } = await start('rate:400');
+  const chat = await openFirst(app);
+  app.draft = 'bread';
+  const sending = app.send();
+  await app.openConversation(app.conversations.find((one) => one.id !== chat.id)!.id);
+  expect(app.writing.has(chat.id)).toBe(true);
+  await sending;
+  expect(chat.rows.at(-1)?.message.state).toBe('complete');
+  expect(app.unread.has(chat.id)).toBe(true);
+  await app.openConversation(chat.id);
+  expect(app.unread.has(chat.id)).toBe(false);
+});
+
+test('stop ends the turn and keeps the text', async () => {
+  const { app, backend } = await start('rate:60');
+  const chat = await openFirst(app);
+  app.draft = 'bread';
+  const sending = app.send();
+  await vi.waitFor(() => expect(chat.stream?.text.length ?? 0).toBeGreaterThan(5), 5000);
+  await chat.stop();
+  await sending;
+  expect(backend.calls).toContain('stop');
+  expect(chat.rows.at(-1)?.message.state).toBe('stopped');
+  expect(chat.rows.at(-1)?.message.text.length).toBeGreaterThan(5);
+  const before = chat.rows.at(-1)!.message.text;
+  await chat.continueReply(chat.rows.at(-1)!.message);
+  expect(chat.rows.at(-1)!.message.text.startsWith(before)).toBe(true);
+  expect(chat.rows.at(-1)!.message.text.length).toBeGreaterThan(before.length);
+}, 30_000);
+
+test('deleting while it streams stops it, and undo brings it back with its draft', async () => {
+  const { app, backend } = await start('rate:60');
+  const chat = await openFirst(app);
+  app.draft = 'bread';
+  void app.send();
+  await vi.waitFor(() => expect(chat.stream?.started).toBe(true));
+  app.draft = 'unsent';
+  await app.remove(chat.id);
+  expect(backend.calls).toContain('stop');
+  expect(app.open).toBeNull();
+  expect(app.conversations.some((one) => one.id === chat.id)).toBe(false);
+  expect(app.toasts.actOnNewest()).toBe(true);
+  await vi.waitFor(() => expect(app.open?.id).toBe(chat.id));
+  expect(app.draft).toBe('unsent');
+  await vi.waitFor(() => expect(app.open?.loaded).toBe(true));
+  expect(app.writing.size).toBe(0);
+});
+
+test('an edit shows its cost and becomes a branch; the old one is a step away', async () => {
+  const { app } = await start('fast');
+  const chat = await openFirst(app);
+  const old = chat.rows[2].message;
+  chat.startEdit(old);
+  await vi.waitFor(() => expect(chat.edit?.cost?.keeps).toBeGreaterThan(50));
+  chat.edit?.write('brief now');
+  expect(chat.edit?.changed).toBe(true);
+  await chat.saveEdit();
+  expect(chat.edit).toBeNull();
+  const edited = chat.rows[2].message;
+  expect(edited.text).toBe('brief now');
+  expect(chat.tree.siblings(edited).length).toBe(2);
+  await chat.showBranch(old);
+  expect(chat.rows[2].message.id).toBe(old.id);
+  expect(chat.rows.length).toBe(4);
+});
+
+test('only the newest cost is shown', async () => {
+  const { app, backend } = await start('');
+  const chat = await openFirst(app);
+  const answers: ((cost: { keeps: number; of: number }) => void)[] = [];
+  backend.previewEdit = () => new Promise((resolve) => answers.push(resolve));
+  chat.startEdit(chat.rows[0].message);
+  chat.edit?.write('a');
+  await vi.waitFor(() => expect(answers.length).toBe(2));
+  answers[1]({ keeps: 2, of: 3 });
+  answers[0]({ keeps: 9, of: 9 });
+  await vi.waitFor(() => expect(chat.edit?.cost).toEqual({ keeps: 2, of: 3 }));
+});
+
+test('an edited reply is a sibling and no turn runs', async () => {
+  const { app } = await start('');
+  const chat = await openFirst(app);
+  const reply = chat.rows.at(-1)!.message;
+  chat.startEdit(reply);
+  chat.edit?.write('Mine.');
+  await chat.saveEdit();
+  expect(chat.rows.at(-1)?.message.text).toBe('Mine.');
+  expect(chat.streaming).toBe(false);
+  expect(chat.tree.siblings(chat.rows.at(-1)!.message).length).toBe(2);
+});
+
+test('search asks once the typing rests, and an old answer never covers a new one', async () => {
+  const { app } = await start('');
+  app.search.write('ste');
+  app.search.write('steam');
+  await vi.waitFor(() => expect(app.search.answered).toBe(true));
+  expect(app.search.hits.length).toBeGreaterThan(0);
+  app.search.clear();
+  expect(app.search.hits).toEqual([]);
+});
+
+test('a model that was added is loaded when there was none', async () => {
+  const { app } = await start('no-model,empty');
+  expect(await app.models.add('notes.txt')).toBe(false);
+  expect(app.models.problem?.code).toBe('model_broken');
+  expect(await app.models.add(' "/models/tiny.gguf" ')).toBe(true);
+  expect(app.models.loaded?.name).toBe('tiny');
+});

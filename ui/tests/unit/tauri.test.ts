@@ -1,0 +1,64 @@
+import { clearMocks, mockIPC } from '@tauri-apps/api/mocks';
+import { afterEach, expect, test } from 'vitest';
+import { openBackend } from '../../src/backend';
+import { FakeBackend } from '../../src/backend/fake/fake';
+import { tauriBackend } from '../../src/backend/tauri';
+import type { TurnEvent } from '../../src/backend/types';
+
+afterEach(() => {
+  clearMocks();
+  delete (window as { __TAURI_INTERNALS__?: unknown }).__TAURI_INTERNALS__;
+});
+
+interface ChannelLike {
+  onmessage: (event: TurnEvent) => void;
+}
+
+test('commands go by their names with the arguments of the shell', async () => {
+  const seen: [string, unknown][] = [];
+  mockIPC((command, args) => {
+    seen.push([command, args]);
+    return null;
+  });
+  const backend = tauriBackend();
+  await backend.createConversation('Be kind.', null);
+  await backend.renameConversation('c', 'title');
+  await backend.setSystemPrompt('c', 'text');
+  await backend.setActiveLeaf('c', 'm');
+  await backend.previewEdit('c', null, 'text');
+  await backend.exportConversation('c', 'markdown');
+  await backend.stop('c');
+  expect(seen).toEqual([
+    ['create_conversation', { systemPrompt: 'Be kind.', model: null }],
+    ['rename_conversation', { id: 'c', title: 'title' }],
+    ['set_system_prompt', { id: 'c', text: 'text' }],
+    ['set_active_leaf', { conversation: 'c', message: 'm' }],
+    ['preview_edit', { conversation: 'c', message: null, text: 'text' }],
+    ['export_conversation', { id: 'c', format: 'markdown' }],
+    ['stop', { conversation: 'c' }],
+  ]);
+});
+
+test('a turn streams over a channel', async () => {
+  mockIPC((command, args) => {
+    expect(command).toBe('send_message');
+    const { channel, text } = args as unknown as { channel: ChannelLike; text: string };
+    channel.onmessage({ event: 'token', text: `${text}!` });
+    return null;
+  });
+  const events: TurnEvent[] = [];
+  await tauriBackend().sendMessage('c', null, 'hi', (event) => events.push(event));
+  expect(events).toEqual([{ event: 'token', text: 'hi!' }]);
+});
+
+test('a refusal arrives as the error of the shell', async () => {
+  mockIPC(() => Promise.reject({ code: 'busy', message: 'later' }));
+  await expect(tauriBackend().warm('c')).rejects.toEqual({ code: 'busy', message: 'later' });
+});
+
+test('the shell is used inside the shell, the fake elsewhere or when asked for', async () => {
+  expect(await openBackend('http://127.0.0.1/')).toBeInstanceOf(FakeBackend);
+  mockIPC(() => []);
+  expect(await openBackend('tauri://localhost/')).not.toBeInstanceOf(FakeBackend);
+  expect(await openBackend('tauri://localhost/?fake=empty')).toBeInstanceOf(FakeBackend);
+});

@@ -1,0 +1,67 @@
+import { expect, test } from 'vitest';
+import { makeConversation } from '../../src/backend/fake/seed';
+import { groupByDay } from '../../src/state/days';
+import { bytes, count, duration, quietParts, shares, titleFrom } from '../../src/state/format';
+import { contextProblem, problemOf } from '../../src/state/problem';
+import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
+
+test('thousands are parted by thin spaces', () => {
+  expect(count(3120)).toBe('3\u2009120');
+  expect(count(1234567)).toBe('1\u2009234\u2009567');
+  expect(count(999)).toBe('999');
+});
+
+test('durations and sizes carry their unit', () => {
+  expect(duration(84.3)).toBe('84\u2009ms');
+  expect(duration(2345)).toBe('2.3\u2009s');
+  expect(bytes(144_811_456)).toBe('145\u2009MB');
+  expect(bytes(20e9)).toBe('20.0\u2009GB');
+});
+
+test('the quiet line says what was reused, restored and computed, and how fast', () => {
+  const stats = { prefill: { resident: 3120, restored: 210, computed: 27 }, prompt_tokens: 3357, completion_tokens: 90, ttft_ms: 84, tokens_per_s: 41.2, restore_ms: 3 };
+  expect(quietParts(stats).join(' · ')).toBe('3\u2009120 reused · 210 restored · 27 computed · first token 84\u2009ms · 41 tokens/s');
+  const cold = { ...stats, prefill: { resident: 0, restored: 0, computed: 27 }, tokens_per_s: 0 };
+  expect(quietParts(cold)).toEqual(['27 computed', 'first token 84\u2009ms']);
+});
+
+test('shares of nothing are nothing', () => {
+  expect(shares({ resident: 0, restored: 0, computed: 0 })).toEqual({ resident: 0, restored: 0, computed: 0 });
+});
+
+test('a title is the first words of the first line', () => {
+  expect(titleFrom('  ## Hello there\nmore')).toBe('Hello there');
+  expect(titleFrom('word '.repeat(40)).length).toBeLessThanOrEqual(57);
+  expect(titleFrom('x'.repeat(200))).toBe(`${'x'.repeat(56)}…`);
+});
+
+test('conversations are grouped by day, newest first', () => {
+  const now = new Date(2026, 10, 29, 14).getTime();
+  const at = (hours: number) => makeConversation(`${hours}`, '', now - hours * 3_600_000, null);
+  const groups = groupByDay([at(30), at(1), at(24 * 60), at(24 * 5), at(24 * 20), at(24 * 500)], now);
+  expect(groups.map((group) => group.name)).toEqual(['Today', 'Yesterday', 'This week', 'This month', 'September', 'July 2025']);
+});
+
+test('every code has words and a way out', () => {
+  for (const code of ['model_missing', 'model_broken', 'context_full', 'conversation_missing', 'message_missing', 'busy', 'storage', 'internal']) {
+    const problem = problemOf({ code, message: 'detail' }, true);
+    expect(problem.code).toBe(code);
+    expect(problem.detail).toBe('detail');
+    expect(problem.remedies.length).toBeGreaterThan(0);
+  }
+  expect(problemOf({ code: 'never_heard_of', message: '' }, false).title).toBe('Something went wrong');
+  expect(problemOf(new Error('boom'), false)).toMatchObject({ code: 'internal', detail: 'boom' });
+  expect(problemOf('text', false).detail).toBe('text');
+});
+
+test('a full context offers what the shell offers', () => {
+  const problem = contextProblem('9', '8', ['new_conversation', 'edit_earlier', 'larger_context']);
+  expect(problem.remedies).toEqual(['new_conversation', 'edit_earlier']);
+  expect(problem.advice).toContain('larger context');
+});
+
+test('matches are marked whatever signs the query holds', () => {
+  expect(markMatches('a (b) c', '(b)')).toEqual([{ text: 'a ', match: false }, { text: '(b)', match: true }, { text: ' c', match: false }]);
+  expect(markMatches('abc', ' ')).toEqual([{ text: 'abc', match: false }]);
+  expect(withoutMarkup('…**In a home** `oven`')).toBe('…In a home oven');
+});
