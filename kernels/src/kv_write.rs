@@ -132,7 +132,15 @@ mod tests {
             num_kv_heads: 3,
             head_dim: 10,
         };
-        for (offset, n) in [(0, 1), (63, 2), (0, 64), (1, 64), (64, 65), (127, 1), (5, 0)] {
+        for (offset, n) in [
+            (0, 1),
+            (63, 2),
+            (0, 64),
+            (1, 64),
+            (64, 65),
+            (127, 1),
+            (5, 0),
+        ] {
             let pool = KvPool::new(layout, 5, &Device::Cpu).unwrap();
             for slot in 0..5 {
                 pool.write_slot(slot, &vec![0xff; layout.slot_bytes()])
@@ -150,9 +158,10 @@ mod tests {
                     want[row + position % 64 * 30 + element] = f16::from_f32(value);
                 }
             }
-            let same = pool_values(&pool).iter().map(|x| x.to_bits()).eq(want
+            let same = pool_values(&pool)
                 .iter()
-                .map(|x| x.to_bits()));
+                .map(|x| x.to_bits())
+                .eq(want.iter().map(|x| x.to_bits()));
             assert!(same, "offset {offset}, {n} tokens");
         }
     }

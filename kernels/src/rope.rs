@@ -27,11 +27,7 @@ pub fn rope(
     offset: usize,
     kind: RopeKind,
 ) -> Result<Tensor> {
-    let (x, cos, sin) = (
-        f32_input(OP, x)?,
-        f32_input(OP, cos)?,
-        f32_input(OP, sin)?,
-    );
+    let (x, cos, sin) = (f32_input(OP, x)?, f32_input(OP, cos)?, f32_input(OP, sin)?);
     let (n, _, head_dim) = x.dims3()?;
     let (max_pos, half) = cos.dims2()?;
     let end = offset.checked_add(n).filter(|&end| end <= max_pos);
@@ -119,7 +115,13 @@ mod tests {
     use super::*;
     use crate::random::{bits, tensor, values};
 
-    fn reference(x: &Tensor, cos: &Tensor, sin: &Tensor, offset: usize, kind: RopeKind) -> Vec<f32> {
+    fn reference(
+        x: &Tensor,
+        cos: &Tensor,
+        sin: &Tensor,
+        offset: usize,
+        kind: RopeKind,
+    ) -> Vec<f32> {
         let (_, heads, head_dim) = x.dims3().unwrap();
         let (x, cos, sin) = (values(x), values(cos), values(sin));
         let half = head_dim / 2;
