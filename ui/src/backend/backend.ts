@@ -1,11 +1,9 @@
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, MessageId, ModelEntry, Sampling, SearchHit, TurnEvent,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MessageId, ModelEntry, Sampling, SearchHit, TurnEvent,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
 export type OnTurnEvent = (event: TurnEvent) => void;
-
-export type ExportFormat = 'markdown' | 'json';
 
 /** Everything the interface may ask of the shell. Every method rejects with an `ApiError`. */
 export interface Backend {

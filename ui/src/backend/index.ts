@@ -1,7 +1,7 @@
 import type { Backend } from './backend';
 import { insideTauri, tauriBackend } from './tauri';
 
-export type { Backend, ExportFormat, OnTurnEvent } from './backend';
+export type { Backend, OnTurnEvent } from './backend';
 
 /** The shell's backend inside the shell; anywhere else, or when the address asks with `?fake=…`, the one in memory. */
 export async function openBackend(address: string): Promise<Backend> {

@@ -8,6 +8,7 @@ export type { Conversation } from './bindings/Conversation';
 export type { ConversationId } from './bindings/ConversationId';
 export type { ConversationTree } from './bindings/ConversationTree';
 export type { EditCost } from './bindings/EditCost';
+export type { Format as ExportFormat } from './bindings/Format';
 export type { Message } from './bindings/Message';
 export type { MessageId } from './bindings/MessageId';
 export type { MessageState } from './bindings/MessageState';

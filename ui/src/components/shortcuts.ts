@@ -34,7 +34,8 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
 
 function escape(event: KeyboardEvent, app: App): void {
   const chat = app.open;
-  if (chat?.edit) chat.closeEdit();
+  if (app.narrow && app.sidebarOpen) app.sidebarOpen = false;
+  else if (chat?.edit) chat.closeEdit();
   else if (app.settingsOpen) app.settingsOpen = false;
   else if (chat?.streaming) void chat.stop();
   else return;

@@ -1,12 +1,13 @@
-import type { Backend, ExportFormat } from '../backend/backend';
+import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
+import { writeClipboard } from './clipboard';
 import { titleFrom } from './format';
 import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
-import type { Conversation, ConversationId, MessageId, Sampling } from './types';
+import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
   temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
@@ -29,6 +30,8 @@ export class App implements ChatHost {
   problem = $state.raw<Problem | null>(null);
   settingsOpen = $state(false);
   sidebarOpen = $state(true);
+  /** The window is too narrow for the sidebar to stand beside the page: it lies over it. */
+  narrow = $state(false);
   /** Conversations whose reply ended while the reader was elsewhere. */
   unread = $state.raw<ReadonlySet<ConversationId>>(new Set());
   writing = $state.raw<ReadonlySet<ConversationId>>(new Set());
@@ -83,7 +86,7 @@ export class App implements ChatHost {
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
     // Restoring starts while the user reads; a failure only means that nothing was warm.
-    void this.backend.warm(id).catch(() => undefined);
+    void this.backend.warm(id).catch(() => undefined).then(() => this.noticeModel());
     if (!chat.streaming) await chat.load();
     if (at) await chat.showMessage(at);
   }
@@ -99,6 +102,7 @@ export class App implements ChatHost {
     if (!chat.conversation.title) void this.rename(chat.id, titleFrom(text));
     await chat.send(text);
     this.setWriting(chat, false);
+    this.noticeModel();
   }
 
   /** Runs a turn other than sending and shows in the list that it runs. */
@@ -160,12 +164,7 @@ export class App implements ChatHost {
   }
 
   async copy(text: string, said = 'Copied'): Promise<void> {
-    try {
-      await navigator.clipboard.writeText(text);
-      this.toasts.show(said);
-    } catch {
-      this.toasts.show('The clipboard is not available');
-    }
+    this.toasts.show((await writeClipboard(text)) ? said : 'The clipboard is not available');
   }
 
   // ---- ChatHost
@@ -223,6 +222,11 @@ export class App implements ChatHost {
     chat.draft = draft;
     this.chats.set(id, chat);
     if (open && !this.open) await this.openConversation(id);
+  }
+
+  /** A model may have been loaded on the way. */
+  private noticeModel(): void {
+    if (!this.models.loaded) void this.models.refresh();
   }
 
   private setWriting(chat: Chat, on: boolean): void {

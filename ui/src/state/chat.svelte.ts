@@ -38,6 +38,8 @@ export class Chat {
   reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
   gone = false;
   private retry: (() => void) | null = null;
+  /** Settings on their way to the shell: a turn waits for them. */
+  private saving: Promise<unknown> = Promise.resolve();
   private readonly keys = new Map<MessageId, string>();
   private readonly remembered = new Map<MessageId, MessageId>();
 
@@ -163,13 +165,19 @@ export class Chat {
   async setSystemPrompt(text: string): Promise<void> {
     if (text === this.conversation.system_prompt) return;
     this.conversation = { ...this.conversation, system_prompt: text };
-    await this.host.backend.setSystemPrompt(this.id, text).catch((cause) => this.fail(cause, null));
+    await this.save(this.host.backend.setSystemPrompt(this.id, text));
     void this.measureContext();
   }
 
   async setSampling(sampling: Sampling): Promise<void> {
     this.conversation = { ...this.conversation, sampling };
-    await this.host.backend.setSampling(this.id, sampling).catch((cause) => this.fail(cause, null));
+    await this.save(this.host.backend.setSampling(this.id, sampling));
+  }
+
+  private save(writing: Promise<void>): Promise<unknown> {
+    const saved = writing.catch((cause) => this.fail(cause, null));
+    this.saving = Promise.all([this.saving, saved]);
+    return saved;
   }
 
   // ---- problems
@@ -212,7 +220,7 @@ export class Chat {
       const onEvent = (event: TurnEvent) => {
         if (!this.gone && this.stream === stream) this.receive(stream, event, end);
       };
-      ask(onEvent).catch((cause: unknown) => {
+      this.saving.then(() => ask(onEvent)).catch((cause: unknown) => {
         if (this.stream !== stream) return;
         this.keepShownText(stream);
         end(false);
@@ -318,11 +326,13 @@ export class Chat {
   private async saveReply(message: Message, text: string, edit: Edit): Promise<void> {
     try {
       await this.host.backend.editMessage(this.id, message.id, text, (event) => {
-        if (event.event === 'error') this.fail(event, null);
+        if (event.event === 'error') {
+          this.edit = edit;
+          this.fail(event, () => void this.saveEdit());
+        }
         if (event.event === 'started' && event.reply) this.showStored(event.reply);
         if (event.event === 'finished') void this.load();
       });
-      await this.load();
     } catch (cause) {
       this.edit = edit;
       this.fail(cause, () => void this.saveEdit());

@@ -1,3 +1,2 @@
 // Components take their types from here: they may not look past the state.
 export type * from '../backend/types';
-export type { ExportFormat } from '../backend/backend';

@@ -5,7 +5,7 @@ import { scenarios } from './scenarios.mjs';
 import { launch, serve } from './server.mjs';
 import { takeShots } from './shots.mjs';
 
-const DEADLINE_MS = 5 * 60_000;
+const DEADLINE_MS = 10 * 60_000;
 const only = process.argv.slice(2);
 
 setTimeout(() => {

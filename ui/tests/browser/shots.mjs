@@ -74,12 +74,17 @@ async function openNth(page, index) {
   await page.getByTestId('message').first().waitFor();
 }
 
-export async function takeShots(browser, url, only = Object.keys(SCENES), widths = WIDTHS, themes = THEMES) {
+// These are laid out anew at other widths; the rest differs little.
+const AT_EVERY_WIDTH = ['conversation', 'blank', 'editing', 'settings', 'search'];
+const NORMAL_WIDTH = 1100;
+
+export async function takeShots(browser, url, only = null, widths = WIDTHS, themes = THEMES) {
   await mkdir(FOLDER, { recursive: true });
   for (const theme of themes) {
     const context = await browser.newContext({ colorScheme: theme });
     for (const width of widths) {
-      for (const name of only) {
+      const names = only ?? (width === NORMAL_WIDTH ? Object.keys(SCENES) : AT_EVERY_WIDTH);
+      for (const name of names) {
         const page = await context.newPage();
         await page.setViewportSize({ width, height: 860 });
         await page.goto(`${url}?fake=${SCENES[name].fake}`);

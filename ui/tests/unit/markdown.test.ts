@@ -2,6 +2,7 @@ import { expect, test, vi } from 'vitest';
 import { HOSTILE } from '../../src/backend/fake/replies';
 import { MarkdownBlocks } from '../../src/markdown/blocks';
 import { safeUrl } from '../../src/markdown/render';
+import { splitThought } from '../../src/markdown/thought';
 
 // The sanitiser needs a real browser: the browser tests run it. Here the renderer has to be safe by itself.
 vi.mock('dompurify', () => ({ default: { sanitize: (html: string) => html } }));
@@ -108,4 +109,11 @@ test('a text that is not a continuation is parsed anew', () => {
   blocks.update('one\n\ntwo');
   expect(blocks.update('three').map((block) => block.html)).toEqual(['<p dir="auto">three</p>']);
   expect(blocks.update('')).toEqual([]);
+});
+
+test('what a reasoning model thinks is parted from what it says', () => {
+  expect(splitThought('plain')).toEqual({ thought: null, thoughtDone: true, answer: 'plain' });
+  expect(splitThought('<think>\nhm')).toEqual({ thought: 'hm', thoughtDone: false, answer: '' });
+  expect(splitThought('<think>\nhm\n</think>\n\nso')).toEqual({ thought: 'hm', thoughtDone: true, answer: 'so' });
+  expect(splitThought('<think>\n\n</think>\n\nso')).toEqual({ thought: null, thoughtDone: true, answer: 'so' });
 });

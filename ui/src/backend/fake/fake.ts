@@ -1,6 +1,6 @@
-import type { Backend, ExportFormat, OnTurnEvent } from '../backend';
+import type { Backend, OnTurnEvent } from '../backend';
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, Message, ModelEntry, Sampling, SearchHit,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, Message, ModelEntry, Sampling, SearchHit,
 } from '../types';
 import { FakeCache } from './cache';
 import { parseOptions, type FakeOptions } from './options';
