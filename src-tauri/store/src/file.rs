@@ -16,6 +16,11 @@ pub(crate) fn open_private(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// Opens a file that is there, for reading and writing.
+pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
 /// Creates a folder, and those above it, that only its owner can enter. An existing folder keeps its mode.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();

@@ -92,17 +92,16 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
 
 /// Damage in the search table is repaired, since it holds nothing of its own; any other is an error.
 fn check_integrity(path: &Path, connection: &Connection) -> Result<()> {
-    let mut problems = integrity_problems(connection)?;
-    if !problems.is_empty()
-        && problems
-            .iter()
-            .all(|problem| problem.contains(search::TABLE))
-    {
-        tracing::warn!(path = %path.display(), ?problems, "the search index is damaged; rebuilding it");
-        search::rebuild(connection)?;
-        problems = integrity_problems(connection)?;
+    let problems = integrity_problems(connection)?;
+    if let Some(problem) = problems.iter().find(|problem| !problem.contains(search::TABLE)) {
+        return Err(corrupt(path, problem.clone()));
     }
-    match problems.into_iter().next() {
+    if problems.is_empty() && search::is_in_step(connection)? {
+        return Ok(());
+    }
+    tracing::warn!(path = %path.display(), "the search index is damaged; making it anew");
+    search::rebuild(connection)?;
+    match integrity_problems(connection)?.into_iter().next() {
         None => Ok(()),
         Some(problem) => Err(corrupt(path, problem)),
     }

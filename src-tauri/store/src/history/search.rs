@@ -1,6 +1,6 @@
 //! Full-text search over the messages of conversations that are not deleted.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 
 use super::{History, SearchHit};
 use crate::error::Result;
@@ -89,6 +89,17 @@ impl History {
             })
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+/// The search table says what the messages say; its own check compares the two when its rank is 1.
+pub(super) fn is_in_step(connection: &Connection) -> rusqlite::Result<bool> {
+    let checked = connection
+        .execute_batch("INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)");
+    match checked {
+        Ok(()) => Ok(true),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
