@@ -113,7 +113,7 @@ impl BlockStore {
                 let pool = self
                     .pools
                     .entry(*fingerprint)
-                    .or_insert_with(|| Pool::new(*fingerprint));
+                    .or_insert_with(|| Pool::new(key, *fingerprint, format, String::new()));
                 (pool.key, pool.format, pool.label, pool.known) =
                     (key, format, label.to_owned(), true);
                 true

@@ -64,16 +64,9 @@ impl BlockStore {
             else {
                 continue;
             };
-            self.pools.insert(
-                fingerprint,
-                Pool {
-                    key,
-                    label,
-                    format,
-                    known: true,
-                    ..Pool::new(fingerprint)
-                },
-            );
+            let mut pool = Pool::new(key, fingerprint, format, label);
+            pool.known = true;
+            self.pools.insert(fingerprint, pool);
         }
     }
 
@@ -82,12 +75,7 @@ impl BlockStore {
         for row in index.pools()? {
             if row.format.is_sound() {
                 fingerprints.insert(row.key, row.fingerprint);
-                let pool = Pool {
-                    key: row.key,
-                    label: row.label,
-                    format: row.format,
-                    ..Pool::new(row.fingerprint)
-                };
+                let pool = Pool::new(row.key, row.fingerprint, row.format, row.label);
                 self.pools.insert(row.fingerprint, pool);
             }
         }

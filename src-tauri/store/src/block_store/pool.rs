@@ -37,16 +37,18 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(fingerprint: Fingerprint) -> Pool {
+    /// A pool without blocks, not opened yet.
+    pub(super) fn new(
+        key: i64,
+        fingerprint: Fingerprint,
+        format: SlotFormat,
+        label: String,
+    ) -> Pool {
         Pool {
-            key: 0,
+            key,
             fingerprint,
-            label: String::new(),
-            format: SlotFormat {
-                block_tokens: 1,
-                num_slabs: 1,
-                slab_bytes: 1,
-            },
+            label,
+            format,
             known: false,
             roots: Vec::new(),
             files: BTreeMap::new(),

@@ -93,7 +93,10 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
 /// Damage in the search table is repaired, since it holds nothing of its own; any other is an error.
 fn check_integrity(path: &Path, connection: &Connection) -> Result<()> {
     let problems = integrity_problems(connection)?;
-    if let Some(problem) = problems.iter().find(|problem| !problem.contains(search::TABLE)) {
+    if let Some(problem) = problems
+        .iter()
+        .find(|problem| !problem.contains(search::TABLE))
+    {
         return Err(corrupt(path, problem.clone()));
     }
     if problems.is_empty() && search::is_in_step(connection)? {

@@ -94,8 +94,9 @@ impl History {
 
 /// The search table says what the messages say; its own check compares the two when its rank is 1.
 pub(super) fn is_in_step(connection: &Connection) -> rusqlite::Result<bool> {
-    let checked = connection
-        .execute_batch("INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)");
+    let checked = connection.execute_batch(
+        "INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)",
+    );
     match checked {
         Ok(()) => Ok(true),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => Ok(false),

@@ -1,9 +1,16 @@
 //! The store's promises, one binary. Each module is one subject, each test one promise.
 
+mod blocks;
+mod budget;
+mod cache;
 mod conversations;
+mod crash;
+mod damage;
 mod data_folder;
+mod fixtures;
 mod kill;
 mod opening;
+mod refs;
 mod replies;
 mod search;
 mod support;

@@ -1,0 +1,132 @@
+//! A block store in a folder of its own, and blocks whose bytes follow from their ids.
+
+use std::path::{Path, PathBuf};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use store::{Block, BlockStore, Budget, Fingerprint, SlotFormat};
+
+pub const FORMAT: SlotFormat = SlotFormat {
+    block_tokens: 64,
+    num_slabs: 4,
+    slab_bytes: 64 * 32,
+};
+/// 104 bytes, 64 token ids, 4 slab checksums and the header's own.
+pub const HEADER_BYTES: u64 = 104 + 64 * 4 + 4 * 8 + 8;
+pub const BYTES_PER_TOKEN: u64 = 4 * 32;
+/// A page for the header, and the payload.
+pub const SLOT_BYTES: u64 = 4096 + 4 * 64 * 32;
+pub const ONE: Fingerprint = Fingerprint([1; 32]);
+pub const TWO: Fingerprint = Fingerprint([2; 32]);
+pub const PLENTY: u64 = 1 << 30;
+
+pub struct Cache {
+    folder: tempfile::TempDir,
+    pub store: Option<BlockStore>,
+}
+
+impl Cache {
+    pub fn new(budget_bytes: u64) -> Cache {
+        let mut cache = Cache {
+            folder: tempfile::tempdir().unwrap(),
+            store: None,
+        };
+        cache.reopen(budget_bytes);
+        assert!(cache.store().open_pool(&ONE, FORMAT, "one"));
+        cache
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.folder.path().join("kv")
+    }
+
+    pub fn store(&mut self) -> &mut BlockStore {
+        self.store.as_mut().unwrap()
+    }
+
+    /// Opens the store again, without its pools.
+    pub fn reopen(&mut self, budget_bytes: u64) {
+        self.store = None;
+        self.store = Some(BlockStore::open(&self.dir(), Budget::Bytes(budget_bytes)));
+    }
+
+    pub fn put(&mut self, fingerprint: &Fingerprint, block: &Block) -> Option<u64> {
+        self.store().put(fingerprint, block, &payload(block))
+    }
+
+    pub fn put_all(&mut self, fingerprint: &Fingerprint, blocks: &[Block]) {
+        let batch: Vec<_> = blocks
+            .iter()
+            .map(|block| (block.clone(), payload(block)))
+            .collect();
+        assert!(
+            self.store()
+                .put_many(fingerprint, &batch)
+                .iter()
+                .all(Option::is_some)
+        );
+    }
+
+    /// Whether the store has the block; panics if it hands out wrong bytes.
+    pub fn has(&mut self, fingerprint: &Fingerprint, block: &Block) -> bool {
+        let mut out = vec![0xEE; FORMAT.payload_bytes()];
+        match self.store().get(fingerprint, block, &mut out) {
+            None => false,
+            Some(()) => {
+                let expected = payload(block);
+                let valid = block.tokens.len() * FORMAT.row_bytes();
+                for slab in 0..FORMAT.num_slabs as usize {
+                    let at = slab * FORMAT.slab_bytes as usize;
+                    assert!(
+                        out[at..at + valid] == expected[at..at + valid],
+                        "wrong bytes for {block:?}"
+                    );
+                }
+                true
+            }
+        }
+    }
+
+    pub fn pool_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = std::fs::read_dir(self.dir())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "pool")
+        });
+        files.sort();
+        files
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        disk_bytes(&self.dir())
+    }
+}
+
+fn disk_bytes(dir: &Path) -> u64 {
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum()
+}
+
+/// The payload that belongs to a block.
+pub fn payload(block: &Block) -> Vec<u8> {
+    let mut bytes = vec![0; FORMAT.payload_bytes()];
+    ChaCha8Rng::from_seed(block.id.0).fill(bytes.as_mut_slice());
+    bytes
+}
+
+/// The blocks of a sequence of `len` tokens; sequences of one seed share their beginning.
+pub fn sequence(fingerprint: &Fingerprint, seed: u64, len: usize) -> Vec<Block> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let tokens: Vec<u32> = (0..len).map(|_| rng.random()).collect();
+    let mut blocks: Vec<Block> = Vec::new();
+    for chunk in tokens.chunks(64) {
+        let block = Block::new(fingerprint, blocks.last(), chunk.to_vec());
+        blocks.push(block);
+    }
+    blocks
+}

@@ -1,0 +1,152 @@
+//! Files of every version that was ever released, made once and read for ever. A new version adds fixtures; it never
+//! changes these. `make_fixtures` shows how they were made.
+
+use std::path::{Path, PathBuf};
+
+use store::{
+    BlockStore, Budget, History, MessageState, NewConversation, Prefill, Role, TokenRow, TurnStats,
+};
+
+use crate::cache::*;
+use crate::support::{TOKENIZER, message};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}
+
+#[test]
+fn block_store_format_1_is_read() {
+    let mut cache = Cache::new(PLENTY);
+    cache.store = None;
+    std::fs::remove_dir_all(cache.dir()).unwrap();
+    std::fs::create_dir(cache.dir()).unwrap();
+    for entry in std::fs::read_dir(fixture("kv-1")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), cache.dir().join(entry.file_name())).unwrap();
+    }
+    cache.reopen(PLENTY);
+    assert!(cache.store().open_pool(&ONE, FORMAT, "one"));
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    assert_eq!(cache.store().blocks(&ONE), blocks);
+    assert!(blocks.iter().all(|block| cache.has(&ONE, block)));
+    assert_eq!(cache.store().refs()[0].block, blocks[1].id);
+    assert_eq!(cache.store().stats().pools[0].label, "one");
+}
+
+#[test]
+fn block_store_format_1_is_still_what_is_written() {
+    let mut cache = Cache::new(PLENTY);
+    cache.put_all(&ONE, &sequence(&ONE, 1, 64 + 9));
+    let name = format!("{ONE}.0.pool");
+    let (ours, frozen) = (cache.dir().join(&name), fixture("kv-1").join(&name));
+    assert!(
+        std::fs::read(ours).unwrap() == std::fs::read(frozen).unwrap(),
+        "a new layout needs a new version"
+    );
+}
+
+#[test]
+fn history_schema_1_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.db");
+    std::fs::copy(fixture("history-1.db"), &path).unwrap();
+    let history = History::open(&path).unwrap();
+    let talk = history.conversations().unwrap().remove(0);
+    assert_eq!(
+        (talk.title.as_str(), talk.system_prompt.as_str()),
+        ("Birds", "Be brief.")
+    );
+    assert_eq!(
+        (talk.created_at, talk.model.as_deref()),
+        (1000, Some("smol"))
+    );
+    let branch = history.branch(&talk.active_leaf.unwrap()).unwrap();
+    assert_eq!(
+        [branch[0].text.as_str(), &branch[1].text],
+        ["Do swifts sleep?", "Yes, in flight."]
+    );
+    assert_eq!(
+        (branch[0].role, branch[1].role),
+        (Role::User, Role::Assistant)
+    );
+    assert_eq!(
+        (branch[1].state, branch[1].stats),
+        (MessageState::Complete, Some(stats()))
+    );
+    assert_eq!(
+        history.tokens(&branch[1].id, &TOKENIZER).unwrap(),
+        Some(vec![5, 6, 7])
+    );
+    assert_eq!(history.search("flight", 9).unwrap().len(), 1);
+    assert_eq!(history.setting("theme").unwrap(), Some("dark".into()));
+    assert_eq!(history.models().unwrap()[0].path, "/models/smol.gguf");
+}
+
+fn stats() -> TurnStats {
+    TurnStats {
+        prefill: Prefill {
+            resident: 1,
+            restored: 64,
+            computed: 3,
+        },
+        prompt_tokens: 68,
+        completion_tokens: 3,
+        ttft_ms: 10.5,
+        tokens_per_s: 99.0,
+        restore_ms: 0.25,
+    }
+}
+
+/// Writes the fixtures of this version into an empty folder: `FIXTURES=… cargo test -p store make_fixtures -- --ignored`.
+#[test]
+#[ignore = "makes the fixtures of a new version"]
+fn make_fixtures() {
+    let folder = PathBuf::from(std::env::var_os("FIXTURES").expect("a folder to write to"));
+    let mut history = History::open(&folder.join("history-1.db")).unwrap();
+    let new = NewConversation {
+        system_prompt: "Be brief.".into(),
+        model: Some("smol".into()),
+        ..Default::default()
+    };
+    let talk = history.create_conversation(new, 1000).unwrap();
+    history.rename(&talk.id, "Birds").unwrap();
+    let user = history
+        .append_message(message(&talk, None, Role::User, "Do swifts sleep?"), 2000)
+        .unwrap();
+    history
+        .set_tokens(&user.id, &TOKENIZER, &[1, 2, 3, 4])
+        .unwrap();
+    let reply = history
+        .begin_reply(&talk.id, &user.id, Some("smol"), &TOKENIZER, 3000)
+        .unwrap();
+    let row = TokenRow {
+        tokenizer: TOKENIZER,
+        ids: vec![5, 6, 7],
+    };
+    history
+        .finish_reply(
+            &reply.id,
+            "Yes, in flight.",
+            &row,
+            MessageState::Complete,
+            Some(stats()),
+        )
+        .unwrap();
+    history.set_setting("theme", &"dark".into()).unwrap();
+    history
+        .add_model("smol", "/models/smol.gguf".as_ref())
+        .unwrap();
+    drop(history);
+    std::fs::remove_file(folder.join("history-1.db.clean")).unwrap();
+
+    let mut store = BlockStore::open(&folder.join("kv-1"), Budget::Bytes(PLENTY));
+    assert!(store.open_pool(&ONE, FORMAT, "one"));
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    for block in &blocks {
+        store.put(&ONE, block, &payload(block)).unwrap();
+    }
+    store.touch(&ONE, &[blocks[0].id, blocks[1].id], 42);
+    store.set_ref("leaf", &ONE, &blocks[1].id);
+}
