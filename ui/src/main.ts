@@ -1,3 +1,5 @@
+// backend/ talks to the shell (or to a fake in memory), state/ decides, components/ draw; markdown/ turns untrusted text
+// into safe HTML. Imports go components → state → backend, never back.
 import '@fontsource-variable/inter/wght.css';
 import '@fontsource-variable/inter/wght-italic.css';
 import '@fontsource-variable/jetbrains-mono/wght.css';

@@ -7,6 +7,8 @@ import { MessageTree } from './tree';
 import { provisional } from './turn';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, TurnEvent } from './types';
 
+const FOLLOW_EVERY_MS = 700;
+
 export interface Row {
   /** Stays the same while a message goes from provisional to stored, so that nothing is drawn anew. */
   key: string;
@@ -79,6 +81,15 @@ export class Chat {
       this.fail(cause, () => void this.load());
     }
     void this.measureContext();
+    this.followElsewhere();
+  }
+
+  /** A reply that is written but not streamed to this page (it was opened anew meanwhile) is read again until it stands. */
+  private followElsewhere(): void {
+    if (this.stream || this.gone || this.rows.at(-1)?.message.state !== 'generating') return;
+    setTimeout(() => {
+      if (!this.stream && !this.gone && this.host.isOpen(this)) void this.load();
+    }, FOLLOW_EVERY_MS);
   }
 
   async measureContext(): Promise<void> {

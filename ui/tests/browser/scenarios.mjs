@@ -125,6 +125,7 @@ export const scenarios = {
       assert.equal(await count.innerText(), '1/2');
       assert.equal(await page.locator(id('message')).count(), 2);
       assert.match(await replies(page).first().innerText(), /dry crust sets/);
+      assert.equal(await page.locator(id('to-end')).count(), 0, 'all of it is in view');
       await page.locator(id('branch-next')).click();
       assert.equal(await page.locator(id('message')).count(), 4);
       await open(page, 1);
