@@ -11,6 +11,7 @@
 //! operation is computed (kernels).
 
 mod config;
+mod date;
 mod decoder;
 mod detokenizer;
 mod digest;
@@ -18,6 +19,7 @@ mod error;
 mod fingerprint;
 mod gguf;
 mod header;
+mod jinja;
 mod model;
 mod pre_tokenizer;
 mod rope_table;

@@ -330,7 +330,7 @@ mod tests {
                 ..open(5)
             },
             &logits,
-            30_000,
+            2000,
         );
         assert!(seen[1500..].iter().all(|c| *c == 0) && seen[1400..1500].iter().any(|c| *c > 0));
     }

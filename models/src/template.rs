@@ -1,14 +1,26 @@
-//! stub of the template
-use crate::error::Result;
-use crate::gguf::GgufFile;
-use crate::tokenizer::Tokenizer;
+//! A conversation to one token list per message.
+//!
+//! The model's Jinja is rendered with every content replaced by a marker, so that the text between markers is known to
+//! be the template's own: only there do special tokens count. Runs of text between two special tokens, template and
+//! content alike, are encoded together, so the ids are those of the reference implementation on the full text.
+//!
+//! Who owns which tokens: a reply owns its content and the end-of-turn token that directly follows it; a user's message
+//! owns everything from there to the end of the generation prompt; a system message owns everything up to the first
+//! special token after it. A user's message is rendered with nothing after it, exactly as the model is asked, so what it
+//! got then it gets again later.
+
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::gguf::GgufFile;
+use crate::jinja::{Jinja, Rendered, Surroundings};
+use crate::tokenizer::Tokenizer;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Instructions.
+    /// Instructions before the conversation.
     System,
     /// The person.
     User,
@@ -16,32 +28,385 @@ pub enum Role {
     Assistant,
 }
 
-/// A message to be tokenised, or with the ids the model saw.
+/// A message to be tokenised, or one with the ids the model saw.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatMessage<'a> {
     /// Who speaks.
     pub role: Role,
     /// What is said.
     pub content: &'a str,
-    /// Stored ids, returned unchanged.
+    /// Stored ids: returned unchanged.
     pub tokens: Option<&'a [u32]>,
 }
 
-/// The model's chat template.
-pub struct ChatTemplate {}
+/// The model file's chat template; ChatML or [`PLAIN`] where the file has none.
+pub struct ChatTemplate {
+    jinja: Jinja,
+}
+
+/// For files without a template whose vocabulary has ChatML's tokens.
+const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+/// For all other files without a template: the system text, then `User: …` and `Assistant: …` lines; a reply ends with
+/// the end-of-sequence token.
+const PLAIN: &str = "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + '\n\n' }}\
+                     {% elif m.role == 'user' %}{{ 'User: ' + m.content + '\n' }}\
+                     {% else %}{{ 'Assistant: ' + m.content + eos_token + '\n' }}{% endif %}{% endfor %}\
+                     {% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
 
 impl ChatTemplate {
-    pub(crate) fn read(_file: &GgufFile, _tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-        Ok(ChatTemplate {})
+    pub(crate) fn read(file: &GgufFile, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+        let chatml = ["<|im_start|>", "<|im_end|>"]
+            .iter()
+            .all(|name| tokenizer.special_id(name).is_some());
+        let text = match file.text("tokenizer.chat_template")? {
+            Some(text) => text,
+            None if chatml => CHATML,
+            None => PLAIN,
+        };
+        let jinja = Jinja::new(text)
+            .map_err(|reason| file.broken(format!("its chat template: {reason}")))?;
+        Ok(ChatTemplate { jinja })
     }
 
-    /// One token list per message.
+    /// A template from its Jinja text.
+    pub fn new(text: &str) -> Result<ChatTemplate> {
+        Ok(ChatTemplate {
+            jinja: Jinja::new(text).map_err(Error::Template)?,
+        })
+    }
+
+    /// One token list per message; their concatenation is the prompt, ending with the generation prompt when the last
+    /// message is the user's. Messages with `tokens` keep them. If a reply's tokens do not end with the end-of-turn token
+    /// (it was stopped), the next message's begin with it. `date` is the conversation's frozen ISO date-time.
+    ///
+    /// A system message may only come first. Where two messages of one role follow each other an empty one of the other
+    /// role is thought between them, since most templates insist on turns.
     pub fn tokenize(
         &self,
-        _tokenizer: &Tokenizer,
-        _messages: &[ChatMessage<'_>],
-        _date: &str,
+        tokenizer: &Tokenizer,
+        messages: &[ChatMessage<'_>],
+        date: &str,
     ) -> Result<Vec<Vec<u32>>> {
-        Ok(Vec::new())
+        let mut conversation = Conversation::new(self, tokenizer, messages, date)?;
+        let mut lists = Vec::with_capacity(messages.len());
+        // What a thought message would own goes to the next real one.
+        let mut carried = Vec::new();
+        for index in 0..conversation.turns.len() {
+            let Some(message) = conversation.turns[index].message else {
+                if conversation.turns[index].role == Role::User {
+                    carried.extend(conversation.tokens(index)?);
+                }
+                continue;
+            };
+            let mut list = std::mem::take(&mut carried);
+            match message.tokens {
+                Some(tokens) => list = tokens.to_vec(),
+                None => list.extend(conversation.tokens(index)?),
+            }
+            lists.push(list);
+        }
+        Ok(lists)
+    }
+}
+
+/// One message of a strictly alternating conversation; `message` is `None` where it is only thought.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    role: Role,
+    message: Option<ChatMessage<'a>>,
+}
+
+impl Turn<'_> {
+    fn content(&self) -> &str {
+        self.message.map_or("", |m| m.content)
+    }
+
+    fn stored(&self) -> Option<&[u32]> {
+        self.message.and_then(|m| m.tokens)
+    }
+}
+
+struct Conversation<'a> {
+    template: &'a ChatTemplate,
+    tokenizer: &'a Tokenizer,
+    date: &'a str,
+    turns: Vec<Turn<'a>>,
+    /// Whether the system text goes into the first user's message, for templates that know no system role.
+    merged: bool,
+    /// The text of `render(index)`, so that each is rendered once.
+    renders: Vec<Option<String>>,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(
+        template: &'a ChatTemplate,
+        tokenizer: &'a Tokenizer,
+        messages: &[ChatMessage<'a>],
+        date: &'a str,
+    ) -> Result<Conversation<'a>> {
+        let mut turns: Vec<Turn<'a>> = Vec::with_capacity(messages.len() + 1);
+        for (index, message) in messages.iter().enumerate() {
+            if message.role == Role::System && index > 0 {
+                return Err(Error::Template(
+                    "a system message stands after the beginning".into(),
+                ));
+            }
+            let before = turns.last().map_or(Role::System, |turn| turn.role);
+            match (message.role, before) {
+                (Role::User, Role::User) => turns.push(Turn {
+                    role: Role::Assistant,
+                    message: None,
+                }),
+                (Role::Assistant, Role::System | Role::Assistant) => turns.push(Turn {
+                    role: Role::User,
+                    message: None,
+                }),
+                _ => {}
+            }
+            turns.push(Turn {
+                role: message.role,
+                message: Some(*message),
+            });
+        }
+        // What a system message or a reply owns shows only before a user's message.
+        let mut rendered = turns.len();
+        if turns.last().is_some_and(|turn| turn.role != Role::User) {
+            rendered += 1;
+        }
+        let mut conversation = Conversation {
+            template,
+            tokenizer,
+            date,
+            turns,
+            merged: false,
+            renders: vec![None; rendered],
+        };
+        if conversation
+            .turns
+            .first()
+            .is_some_and(|turn| turn.role == Role::System)
+        {
+            let both = |text: &String| text.contains(&marker(0)) && text.contains(&marker(1));
+            conversation.merged = !conversation.render(1).is_ok_and(|text| both(&text));
+            conversation.renders[1] = None;
+        }
+        Ok(conversation)
+    }
+
+    /// The tokens that the turn owns, without looking at stored ones.
+    fn tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+        match self.turns[index].role {
+            Role::System => {
+                let text = self.render(index + 1)?;
+                let end = self.system_end(&text);
+                Ok(self.first(self.encode(&text[..end])))
+            }
+            Role::User => self.user_tokens(index),
+            Role::Assistant => self.reply_tokens(index),
+        }
+    }
+
+    fn user_tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+        let text = self.render(index)?;
+        let Some(before) = index.checked_sub(1).map(|i| self.turns[i]) else {
+            return Ok(self.first(self.encode(&text)));
+        };
+        if before.role == Role::System {
+            let start = self.system_end(&text);
+            let tokens = self.encode(&text[start..]);
+            return Ok(if start == 0 {
+                self.first(tokens)
+            } else {
+                tokens
+            });
+        }
+        let tail = after(&text, index - 1)?;
+        let end_of_turn = self.end_of_turn(tail);
+        let has_ended = match (before.stored(), end_of_turn) {
+            (_, None) => false,
+            (Some(stored), Some((_, id))) => stored.last() == Some(&id),
+            (None, Some(_)) => before.message.is_some(),
+        };
+        let start = end_of_turn.filter(|_| has_ended).map_or(0, |(end, _)| end);
+        Ok(self.encode(&tail[start..]))
+    }
+
+    fn reply_tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+        let asked = self.render(index - 1)?;
+        let prompt = after(&asked, index - 1)?;
+        let text = self.render(index + 1)?;
+        let tail = after(&text, index - 1)?;
+        let mark = marker(index);
+        let at = tail
+            .find(&mark)
+            .ok_or_else(|| left_out(self.turns[index].role))?;
+        // Template text between the generation prompt and the content, e.g. a space.
+        let content = self.turns[index].content();
+        let space = &content[..content.len() - content.trim_start().len()];
+        let lead = match tail[..at].strip_prefix(prompt) {
+            Some(extra) => extra,
+            None if tail[..at].ends_with(space) => space,
+            None => "",
+        };
+        let end = self
+            .end_of_turn(&tail[at + mark.len()..])
+            .map_or(0, |(end, _)| end);
+        Ok(self.encode(&format!("{lead}{}", &tail[at..at + mark.len() + end])))
+    }
+
+    /// Turns 0 to `index` as text, the last one a user's (thought, if there is none), with the generation prompt.
+    fn render(&mut self, index: usize) -> Result<String> {
+        if let Some(text) = &self.renders[index] {
+            return Ok(text.clone());
+        }
+        let mut contents: Vec<(Role, String)> = Vec::with_capacity(index + 1);
+        for i in 0..=index {
+            let turn = self.turns.get(i).copied().unwrap_or(Turn {
+                role: Role::User,
+                message: None,
+            });
+            contents.push((turn.role, marked(&turn, i)));
+        }
+        if self.merged {
+            let (_, system) = contents.remove(0);
+            contents[0].1 = format!("{system}\n\n{}", contents[0].1);
+        }
+        let messages: Vec<Rendered<'_>> = contents
+            .iter()
+            .map(|(role, content)| Rendered {
+                role: name(*role),
+                content,
+            })
+            .collect();
+        let around = Surroundings {
+            bos: self.tokenizer.bos_name(),
+            eos: self.tokenizer.eos_name(),
+            date: self.date,
+        };
+        let text = self
+            .template
+            .jinja
+            .render(&messages, true, around)
+            .map_err(Error::Template)?;
+        if !text.contains(&marker(index)) {
+            return Err(left_out(Role::User));
+        }
+        self.renders[index] = Some(text.clone());
+        Ok(text)
+    }
+
+    /// Where the system message's part ends in a text that holds it and the first user's message: behind the first special
+    /// token between the two, else behind the last one before the system text.
+    fn system_end(&self, text: &str) -> usize {
+        let (Some(system), Some(user)) = (text.find(&marker(0)), text.find(&marker(1))) else {
+            return 0;
+        };
+        let behind = system + marker(0).len();
+        if behind <= user {
+            if let Some((at, len, _)) = self.tokenizer.find_special(&text[behind..user]) {
+                return behind + at + len;
+            }
+        }
+        let mut end = 0;
+        while let Some((at, len, _)) = self.tokenizer.find_special(&text[end..system.min(user)]) {
+            end += at + len;
+        }
+        end
+    }
+
+    /// The special token that directly follows a reply: its end in `tail` and its id.
+    fn end_of_turn(&self, tail: &str) -> Option<(usize, u32)> {
+        let (at, len, id) = self.tokenizer.find_special(tail)?;
+        tail[..at].trim().is_empty().then_some((at + len, id))
+    }
+
+    /// The first tokens of the prompt begin with BOS where the model wants it and the template does not write it.
+    fn first(&self, mut tokens: Vec<u32>) -> Vec<u32> {
+        if let Some(bos) = self
+            .tokenizer
+            .bos()
+            .filter(|bos| tokens.first() != Some(bos))
+        {
+            tokens.insert(0, bos);
+        }
+        tokens
+    }
+
+    /// Ids of template text with markers: special tokens are recognised in the template's own text only.
+    fn encode(&self, text: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let mut run = String::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (mut literal, content, next) = match next_marker(rest) {
+                Some((at, index, end)) => (
+                    &rest[..at],
+                    self.turns.get(index).map_or("", Turn::content),
+                    &rest[end..],
+                ),
+                None => (rest, "", ""),
+            };
+            while let Some((at, len, id)) = self.tokenizer.find_special(literal) {
+                run.push_str(&literal[..at]);
+                ids.extend(self.tokenizer.encode(&run));
+                run.clear();
+                ids.push(id);
+                literal = &literal[at + len..];
+            }
+            run.push_str(literal);
+            run.push_str(content.trim());
+            rest = next;
+        }
+        ids.extend(self.tokenizer.encode(&run));
+        ids
+    }
+}
+
+/// Private-use characters around the number of a message, which no template holds.
+const OPEN: char = '\u{f8f0}';
+const CLOSE: char = '\u{f8f1}';
+
+fn marker(index: usize) -> String {
+    format!("{OPEN}{index}{CLOSE}")
+}
+
+/// A content as the template gets it: the marker, between the content's own outer whitespace, so that a template that trims
+/// does so. Nothing but the marker where the ids are stored, which hold that whitespace already.
+fn marked(turn: &Turn<'_>, index: usize) -> String {
+    let content = if turn.stored().is_some() {
+        ""
+    } else {
+        turn.content()
+    };
+    let inner = content.trim_start();
+    let (lead, trail) = (content.len() - inner.len(), inner.trim_end().len());
+    format!("{}{}{}", &content[..lead], marker(index), &inner[trail..])
+}
+
+/// The first marker in a text: its start, number and end.
+fn next_marker(text: &str) -> Option<(usize, usize, usize)> {
+    let start = text.find(OPEN)?;
+    let end = start + text[start..].find(CLOSE)?;
+    let index = text[start + OPEN.len_utf8()..end].parse().ok()?;
+    Some((start, index, end + CLOSE.len_utf8()))
+}
+
+/// What follows the last marker of a message.
+fn after(text: &str, index: usize) -> Result<&str> {
+    let mark = marker(index);
+    let at = text.rfind(&mark).ok_or_else(|| left_out(Role::Assistant))?;
+    Ok(&text[at + mark.len()..])
+}
+
+fn left_out(role: Role) -> Error {
+    Error::Template(format!("it leaves out a message of the {}", name(role)))
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
     }
 }

@@ -1,6 +1,7 @@
 //! Text to ids and back, from the model file's own vocabulary.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokenizers::Tokenizer as Merger;
@@ -37,6 +38,11 @@ const END_NAMES: [&str; 8] = [
 ];
 
 impl Tokenizer {
+    /// The tokenizer of a model file, without its weights.
+    pub fn open(path: &Path) -> Result<Tokenizer> {
+        Tokenizer::read(&GgufFile::open(path)?)
+    }
+
     pub(crate) fn read(file: &GgufFile) -> Result<Tokenizer> {
         match file.text("tokenizer.ggml.model")? {
             None => return Err(file.broken("it has no tokenizer (tokenizer.ggml.model)")),
