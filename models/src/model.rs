@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor};
 use kernels::{BLOCK_TOKENS, KvLayout, KvPool};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
 use crate::decoder::{Decoder, Place};
@@ -22,6 +22,7 @@ pub struct Model {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     fingerprint: Fingerprint,
+    info: ModelInfo,
     weights_bytes: u64,
     decoder: Decoder,
 }
@@ -49,6 +50,7 @@ impl Model {
                 &weights,
                 &tokenizer.digest(),
             ),
+            info: info(&file, &config),
             weights_bytes: weights_bytes(&file),
             config,
             tokenizer,
@@ -60,6 +62,11 @@ impl Model {
     /// The file's name without folder and extension.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its file says of itself.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     /// Its shape.
@@ -179,7 +186,7 @@ impl Model {
 }
 
 /// What a model file says of itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// The file's name without folder and extension.
     pub name: String,
@@ -215,8 +222,12 @@ pub struct ModelInfo {
 pub fn inspect(path: &Path) -> Result<ModelInfo> {
     let file = GgufFile::open(path)?;
     let config = ModelConfig::read(&file)?;
-    Ok(ModelInfo {
-        name: name_of(path),
+    Ok(info(&file, &config))
+}
+
+fn info(file: &GgufFile, config: &ModelConfig) -> ModelInfo {
+    ModelInfo {
+        name: name_of(file.path()),
         path: file.path().to_path_buf(),
         architecture: config.architecture.name().into(),
         num_layers: config.num_layers,
@@ -226,11 +237,11 @@ pub fn inspect(path: &Path) -> Result<ModelInfo> {
         head_dim: config.head_dim,
         vocab_size: config.vocab_size,
         context_length: config.context_length,
-        quantization: quantization(&file),
+        quantization: quantization(file),
         num_parameters: file.tensors().map(|(_, _, elements)| elements as u64).sum(),
         file_bytes: file.file_bytes(),
         kv_bytes_per_token: config.kv_layout().bytes_per_token() as u64,
-    })
+    }
 }
 
 fn name_of(path: &Path) -> String {
