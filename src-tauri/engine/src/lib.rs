@@ -29,5 +29,5 @@ pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};
 pub use models::ModelInfo;
 pub use request::{Answer, Request, TurnEvents};
-pub use session::{Session, Synced};
+pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Turn, TurnEvent, TurnOptions};

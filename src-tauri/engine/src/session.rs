@@ -13,8 +13,8 @@ use crate::cache::{Cache, Wait};
 use crate::tree::Match;
 use crate::{Error, Result};
 
-/// Blocks that one prefill step runs through the model; a cancel is seen between two steps.
-const CHUNK_BLOCKS: usize = 2;
+/// Tokens that one prefill step runs through the model, a multiple of the block; a cancel is seen between two steps.
+pub const PREFILL_STEP_TOKENS: usize = 2 * BLOCK_TOKENS;
 
 /// What `sync` did.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Session {
         let mut logits = None;
         let mut at = self.tokens.len();
         while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
-            let step = CHUNK_BLOCKS * BLOCK_TOKENS;
+            let step = PREFILL_STEP_TOKENS;
             let end = prompt.len().min((at / step + 1) * step);
             let last = self.advance(cache, &prompt[at..end])?;
             prefill.computed += (end - at) as u32;
