@@ -174,6 +174,7 @@ impl BlockStore {
         if let Err(error) = written {
             self.index_failed("note a use", &error);
         }
+        self.settle(&HashSet::new());
     }
 
     /// Protects blocks, and with them the chains they end, from eviction. Replaces what was pinned before.

@@ -27,6 +27,7 @@ impl BlockStore {
         if let Err(error) = written {
             self.index_failed("set a ref", &error);
         }
+        self.settle(&HashSet::new());
     }
 
     /// Lets go of what a leaf message holds. The blocks go with the next sweep.

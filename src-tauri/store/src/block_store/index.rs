@@ -4,7 +4,7 @@
 //! costs a miss.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
@@ -19,6 +19,9 @@ const FILES: [&str; 4] = [
     "index.db-shm",
     "index.db-journal",
 ];
+
+/// How long the log gets before it is folded in; a large transaction may exceed it for a moment.
+pub(super) const LOG_BYTES: u64 = 128 << 10;
 
 /// Raised with any change of the tables; an index of another version is emptied.
 const VERSION: u32 = 1;
@@ -112,8 +115,8 @@ impl Index {
         })?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         // The log counts against the budget, so it is folded in early.
-        connection.pragma_update(None, "wal_autocheckpoint", 64)?;
-        connection.pragma_update(None, "journal_size_limit", 256 << 10)?;
+        connection.pragma_update(None, "wal_autocheckpoint", (LOG_BYTES / 4096 - 1) as i64)?;
+        connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
         if version == 0 {
             let transaction = connection.transaction()?;
             transaction.execute_batch(SCHEMA)?;
@@ -126,9 +129,9 @@ impl Index {
         Ok(sound.then_some(Index { connection }))
     }
 
-    /// The index's files, whether they exist or not.
-    pub(super) fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
-        FILES.into_iter().map(|name| dir.join(name))
+    /// How long the log is.
+    pub(super) fn log_bytes(&self, dir: &Path) -> u64 {
+        std::fs::metadata(dir.join(FILES[1])).map_or(0, |metadata| metadata.len())
     }
 
     /// Folds the log into the file and cuts it off.
@@ -291,6 +294,15 @@ impl Index {
         transaction.commit()
     }
 
+    /// Notes a block's new slot. Replaces a row that a failed removal left behind.
+    pub(super) fn move_block(&self, id: &BlockId, to: Place) -> rusqlite::Result<()> {
+        let sql = "UPDATE OR REPLACE block SET file = ?2, slot = ?3 WHERE id = ?1";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![id.0, to.file, to.slot])
+            .map(|_| ())
+    }
+
     pub(super) fn touch(&mut self, ids: &[BlockId], tick: u64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         for id in ids {
@@ -350,8 +362,10 @@ pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
 
 /// Deletes the index's files.
 pub(super) fn delete(dir: &Path) -> io::Result<()> {
-    Index::files(dir).try_for_each(|path| match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    })
+    FILES
+        .into_iter()
+        .try_for_each(|name| match std::fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
 }

@@ -103,6 +103,12 @@ impl Pool {
         )
     }
 
+    /// The last slot in use.
+    pub(super) fn last_place(&self) -> Option<Place> {
+        let (&file, used) = self.files.last_key_value()?;
+        used.last().map(|&slot| Place { file, slot })
+    }
+
     /// Takes a slot; false if it is taken.
     pub(super) fn take(&mut self, place: Place) -> bool {
         self.files.entry(place.file).or_default().insert(place.slot)

@@ -68,6 +68,7 @@ impl BlockStore {
             }
         }
         if written.is_empty() {
+            self.settle(&HashSet::new());
             return results;
         }
         if let Err(reason) = self.commit(fingerprint, blocks, &written, new_file) {

@@ -189,7 +189,7 @@ fn fingerprints_that_were_not_opened_go_first() {
     cache.put_all(&TWO, &two);
     let ids: Vec<BlockId> = two.iter().map(|block| block.id).collect();
     cache.store().touch(&TWO, &ids, 1000); // used last, but of a model that is gone
-    cache.reopen(650 << 10);
+    cache.reopen(750 << 10);
     assert!(cache.store().open_pool(&ONE, FORMAT, "one"));
     let known: Vec<bool> = cache
         .store()
@@ -203,8 +203,40 @@ fn fingerprints_that_were_not_opened_go_first() {
     more.iter()
         .for_each(|block| assert!(cache.put(&ONE, block).is_some()));
     assert!(one.iter().chain(&more).all(|block| cache.has(&ONE, block)));
-    assert!(cache.store().blocks(&TWO).len() < 10);
-    assert!(cache.disk_bytes() <= 650 << 10);
+    let left = cache.store().blocks(&TWO);
+    assert!(
+        left.len() < 10 && left.iter().all(|block| cache.has(&TWO, block)),
+        "{left:?}"
+    );
+    assert!(cache.disk_bytes() <= 750 << 10);
+}
+
+#[test]
+fn a_change_of_model_costs_the_old_one_no_more_than_the_room_it_gives() {
+    const BUDGET: u64 = 2 << 20;
+    let mut cache = Cache::new(BUDGET);
+    // Two chains that grow in turns, so that their slots alternate.
+    let (a, b) = (sequence(&ONE, 1, 64 * 40), sequence(&ONE, 2, 64 * 40));
+    for (a, b) in a.iter().zip(&b) {
+        assert!(cache.put(&ONE, a).is_some() && cache.put(&ONE, b).is_some());
+    }
+    let b_ids: Vec<BlockId> = b.iter().map(|block| block.id).collect();
+    cache.store().touch(&ONE, &b_ids, 10);
+    assert!(cache.store().open_pool(&TWO, FORMAT, "two"));
+    let new = sequence(&TWO, 1, 64 * 80);
+    new.iter()
+        .for_each(|block| assert!(cache.put(&TWO, block).is_some()));
+    assert!(new.iter().chain(&b).all(|block| cache.has(
+        if b_ids.contains(&block.id) {
+            &ONE
+        } else {
+            &TWO
+        },
+        block
+    )));
+    let kept = a.iter().filter(|block| cache.has(&ONE, block)).count();
+    assert!((5..40).contains(&kept), "{kept}");
+    assert!(cache.disk_bytes() <= BUDGET);
 }
 
 #[test]
