@@ -2,7 +2,6 @@ import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
-import { titleFrom } from './format';
 import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
@@ -99,7 +98,6 @@ export class App implements ChatHost {
     if (!chat || chat.streaming) return;
     if (chat.draft === text) chat.draft = '';
     this.setWriting(chat, true);
-    if (!chat.conversation.title) void this.rename(chat.id, titleFrom(text));
     await chat.send(text);
     this.setWriting(chat, false);
     this.noticeModel();

@@ -261,6 +261,8 @@ export class Chat {
         void this.measureContext();
         break;
       case 'error':
+        // Stopped before it began: nothing went wrong.
+        if (event.code === 'stopped') return end(true);
         this.keepShownText(stream);
         end(false);
         this.fail(event, this.retryOf(stream));

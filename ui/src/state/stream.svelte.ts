@@ -1,6 +1,8 @@
 import { FrameBuffer } from './frames';
 import type { Message, MessageId, TurnEvent } from './types';
 
+const WORTH_TELLING_TOKENS = 64;
+
 export type TurnKind = 'send' | 'edit' | 'regenerate' | 'continue';
 
 export type PrefillProgress = Extract<TurnEvent, { event: 'prefill' }>;
@@ -14,6 +16,8 @@ export class Stream {
   stopping = $state(false);
   text = $state('');
   progress = $state.raw<PrefillProgress | null>(null);
+  /** A prompt that is nearly all there is read in a blink: no numbers flash by. */
+  readonly reading: boolean = $derived(this.progress !== null && this.progress.total - this.progress.resident - this.progress.restored > WORTH_TELLING_TOKENS);
   private readonly buffer = new FrameBuffer((text) => (this.text += text));
 
   constructor(

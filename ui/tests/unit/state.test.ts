@@ -248,3 +248,32 @@ test('a model that was added is loaded when there was none', async () => {
   expect(await app.models.add(' "/models/tiny.gguf" ')).toBe(true);
   expect(app.models.loaded?.name).toBe('tiny');
 });
+
+test('a turn that is stopped while it waits ends without a complaint, and its message can be answered later', async () => {
+  const { app, backend } = await start();
+  let emit: OnTurnEvent = () => undefined;
+  backend.sendMessage = async (_conversation, _parent, _text, onEvent) => void (emit = onEvent);
+  app.draft = 'hello';
+  const sending = app.send();
+  await vi.waitFor(() => expect(emit.length).toBe(1));
+  const chat = app.open as Chat;
+  emit({ event: 'started', user: makeMessage(chat.id, null, 'user', 'hello', 1), reply: null });
+  emit({ event: 'error', code: 'stopped', message: 'stopped before it began' });
+  await sending;
+  expect(chat.problem).toBeNull();
+  expect(texts(chat)).toEqual(['hello']);
+  expect(app.draft).toBe('');
+});
+
+test('a turn waits for settings that are on their way', async () => {
+  const { app, backend } = await start('fast');
+  const chat = await openFirst(app);
+  const order: string[] = [];
+  backend.setSystemPrompt = () => new Promise((resolve) => setTimeout(() => resolve(void order.push('prompt')), 50));
+  const sendMessage = backend.sendMessage.bind(backend);
+  backend.sendMessage = (...args) => (order.push('send'), sendMessage(...args));
+  void chat.setSystemPrompt('Be kind.');
+  app.draft = 'brief';
+  await app.send();
+  expect(order).toEqual(['prompt', 'send']);
+});

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { makeConversation } from '../../src/backend/fake/seed';
 import { groupByDay } from '../../src/state/days';
-import { bytes, count, duration, quietParts, shares, titleFrom } from '../../src/state/format';
+import { titleFrom } from '../../src/backend/fake/title';
+import { bytes, count, duration, quietParts, shares } from '../../src/state/format';
 import { contextProblem, problemOf } from '../../src/state/problem';
 import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
 

@@ -5,6 +5,7 @@ import type {
 import { FakeCache } from './cache';
 import { parseOptions, type FakeOptions } from './options';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
+import { titleFrom } from './title';
 import { encodeMessage } from './tokens';
 import { FakeTurn } from './turn';
 
@@ -20,8 +21,8 @@ export class FakeBackend implements Backend {
   constructor(readonly options: FakeOptions, now = Date.now()) {
     if (!options.empty) for (const seeded of seedConversations(now)) this.insert(seeded);
     if (options.long) this.insert(longConversation(now, 100_000));
-    const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', file_bytes: 144_811_456, loaded: true };
-    const other: ModelEntry = { name: 'Qwen3-0.6B', path: '/models/Qwen3-0.6B.Q4_K_M.gguf', architecture: 'qwen3', file_bytes: 484_220_320, loaded: false };
+    const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', usable: true, file_bytes: 144_811_456, loaded: true };
+    const other: ModelEntry = { name: 'Qwen3-0.6B', path: '/models/Qwen3-0.6B.Q4_K_M.gguf', architecture: 'qwen3', usable: true, file_bytes: 484_220_320, loaded: false };
     this.models = options.noModel ? [] : [loaded, other];
   }
 
@@ -95,7 +96,9 @@ export class FakeBackend implements Backend {
 
   async sendMessage(conversation: string, parent: string | null, text: string, onEvent: OnTurnEvent): Promise<void> {
     this.admit(conversation);
-    const user = this.append(conversation, parent ?? this.entry(conversation).conversation.active_leaf, 'user', text);
+    const { conversation: entry } = this.entry(conversation);
+    const user = this.append(conversation, parent ?? entry.active_leaf, 'user', text);
+    entry.title ||= titleFrom(text);
     this.generate(conversation, user, null, onEvent, user);
   }
 
@@ -152,7 +155,7 @@ export class FakeBackend implements Backend {
   async addModel(path: string): Promise<ModelEntry> {
     if (!path.endsWith('.gguf')) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
     const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
-    const model: ModelEntry = { name, path, architecture: 'llama', file_bytes: 1_240_000_000, loaded: false };
+    const model: ModelEntry = { name, path, architecture: 'llama', usable: true, file_bytes: 1_240_000_000, loaded: false };
     this.models.push(model);
     return { ...model };
   }

@@ -35,7 +35,9 @@ export class FakeTurn {
   async run(onEvent: OnTurnEvent): Promise<void> {
     const { user, reply, prompt } = this.job;
     const began = performance.now();
-    onEvent({ event: 'started', user: user && { ...user }, reply: { ...reply } });
+    // As the engine does: the words first, then the reply that is about to be written.
+    if (user) onEvent({ event: 'started', user: { ...user }, reply: null });
+    onEvent({ event: 'started', user: null, reply: { ...reply } });
     const prefill = this.cache.match(prompt);
     const read = await this.prefill(prefill, onEvent);
     const ttft = performance.now() - began;
