@@ -102,3 +102,43 @@ fn from_name<T: serde::de::DeserializeOwned>(column: usize, name: String) -> rus
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn synchronous(connection: &Connection) -> i64 {
+        connection
+            .query_row("PRAGMA synchronous", [], |row| row.get(0))
+            .unwrap()
+    }
+
+    #[test]
+    fn law_6_a_write_waits_for_the_disk_unless_it_is_a_quick_one() {
+        const NORMAL: i64 = 1;
+        const FULL: i64 = 2;
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = History::open(&folder.path().join("history.db")).unwrap();
+        assert_eq!(
+            history
+                .durable(|transaction| Ok(synchronous(transaction)))
+                .unwrap(),
+            FULL
+        );
+        assert_eq!(
+            history
+                .quick(|transaction| Ok(synchronous(transaction)))
+                .unwrap(),
+            NORMAL
+        );
+        history
+            .quick(|_| -> Result<()> { Err(crate::Error::NoDataFolder) })
+            .unwrap_err();
+        assert_eq!(
+            history
+                .durable(|transaction| Ok(synchronous(transaction)))
+                .unwrap(),
+            FULL
+        );
+    }
+}
