@@ -37,6 +37,8 @@ export interface Backend {
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;
   exportConversation(id: ConversationId, format: ExportFormat): Promise<string>;
+  /** Asks where in the system's dialog and writes the export there; null when the person turned away. */
+  saveConversation(id: ConversationId, format: ExportFormat): Promise<string | null>;
   appInfo(): Promise<AppInfo>;
   /** Opens an address in the system's browser, never in the webview. */
   openLink(url: string): Promise<void>;

@@ -152,6 +152,15 @@ export class App implements ChatHost {
     }
   }
 
+  async saveConversation(id: ConversationId, format: ExportFormat): Promise<void> {
+    try {
+      const path = await this.backend.saveConversation(id, format);
+      if (path !== null) this.toasts.show(`Saved as ${path}`);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    }
+  }
+
   /** Links never open in the webview: the shell opens them, or the address is copied. */
   async openLink(url: string): Promise<void> {
     try {

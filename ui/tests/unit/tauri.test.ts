@@ -27,6 +27,7 @@ test('commands go by their names with the arguments of the shell', async () => {
   await backend.setActiveLeaf('c', 'm');
   await backend.previewEdit('c', null, 'text');
   await backend.exportConversation('c', 'markdown');
+  await backend.saveConversation('c', 'json');
   await backend.stop('c');
   expect(seen).toEqual([
     ['create_conversation', { systemPrompt: 'Be kind.', model: null }],
@@ -35,6 +36,7 @@ test('commands go by their names with the arguments of the shell', async () => {
     ['set_active_leaf', { conversation: 'c', message: 'm' }],
     ['preview_edit', { conversation: 'c', message: null, text: 'text' }],
     ['export_conversation', { id: 'c', format: 'markdown' }],
+    ['save_conversation', { id: 'c', format: 'json' }],
     ['stop', { conversation: 'c' }],
   ]);
 });
