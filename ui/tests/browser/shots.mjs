@@ -53,6 +53,24 @@ const SCENES = {
       await page.getByTestId('model-picker').click();
     },
   },
+  deleted: {
+    fake: '',
+    steps: async (page) => {
+      await openNth(page, 1);
+      await page.getByTestId('conversation-item').first().focus();
+      await page.keyboard.press('Delete');
+      await page.getByTestId('toast').waitFor();
+    },
+  },
+  pasted: {
+    fake: 'fast,thinking',
+    steps: async (page) => {
+      await page.getByTestId('composer').fill(`Sum this up.\n\n${'A cache that may be deleted at any time is a cache one can trust.\n'.repeat(60)}`);
+      await page.keyboard.press('Enter');
+      await page.locator('[data-state=complete][data-role=assistant]').waitFor();
+      await page.locator('.thought summary').click();
+    },
+  },
   error: {
     fake: 'error:model_missing',
     steps: async (page) => {

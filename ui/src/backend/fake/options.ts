@@ -5,6 +5,8 @@ export interface FakeOptions {
   long: boolean;
   noModel: boolean;
   hostile: boolean;
+  /** Replies begin with a thought, as reasoning models write it. */
+  thinking: boolean;
   /** Tokens of a prompt read per second, tokens of a reply written per second. */
   prefillRate: number;
   decodeRate: number;
@@ -25,6 +27,7 @@ export function parseOptions(text: string): FakeOptions {
     long,
     noModel: words.includes('no-model'),
     hostile: words.includes('hostile'),
+    thinking: words.includes('thinking'),
     prefillRate: words.includes('slow') ? 60 : 20_000,
     decodeRate: Number(value('rate') ?? (words.includes('fast') ? 2000 : 70)),
     errorCode: value('error'),

@@ -64,7 +64,9 @@ export class FakeTurn {
   private async decode(onEvent: OnTurnEvent, prefill: Prefill, ttft: number): Promise<void> {
     const { reply, question, number } = this.job;
     const before = reply.text;
-    const tokens = pieces(before ? ` ${replyTo(question, number, this.options.hostile)}` : replyTo(question, number, this.options.hostile));
+    const answer = replyTo(question, number, this.options.hostile);
+    const thought = this.options.thinking ? '<think>\nThe text repeats one sentence; say it once.\n</think>\n\n' : '';
+    const tokens = pieces(before ? ` ${answer}` : thought + answer);
     const began = performance.now();
     let written = 0;
     while (written < tokens.length && !this.stopped) {
