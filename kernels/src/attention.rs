@@ -20,6 +20,7 @@ use rayon::prelude::*;
 use crate::input::{f16_slice, f32_input, f32_slice};
 use crate::{BLOCK_TOKENS, Error, KvLayout, KvPool, Result};
 use segment::{Part, Scratch};
+use tile::Rows;
 
 const OP: &str = "paged attention";
 /// Rows (a row is one head of one token) of an item: enough to pay for widening the tiles, few enough for the cache.
@@ -177,6 +178,26 @@ impl Attention<'_> {
         }
     }
 
+    /// The keys of the item's KV head in a block.
+    fn keys<'p>(&self, item: &Item<'p>, block: usize) -> Rows<'p> {
+        self.rows(item, self.layout.key_slab(self.table[block], self.layer))
+    }
+
+    /// The values of the item's KV head in a block.
+    fn values<'p>(&self, item: &Item<'p>, block: usize) -> Rows<'p> {
+        self.rows(item, self.layout.value_slab(self.table[block], self.layer))
+    }
+
+    fn rows<'p>(&self, item: &Item<'p>, slab: usize) -> Rows<'p> {
+        let (row, dim) = (self.layout.row_elems(), self.layout.head_dim);
+        let start = slab + item.kv_head * dim;
+        Rows {
+            values: &item.pool[start..start + (BLOCK_TOKENS - 1) * row + dim],
+            row,
+            dim,
+        }
+    }
+
     /// `[tokens, group, head_dim]`
     fn attend(&self, item: &Item, split: bool) -> Vec<f32> {
         let first = self.params.visible(item.positions.start).start;
@@ -205,12 +226,6 @@ impl Attention<'_> {
 impl Item<'_> {
     fn rows(&self, attention: &Attention) -> usize {
         self.positions.len() * attention.group
-    }
-
-    /// The keys or values of the item's KV head in the slab that starts at `slab`; rows are `row_elems` apart.
-    fn head_rows(&self, slab: usize, layout: &KvLayout) -> &[f16] {
-        let start = slab + self.kv_head * layout.head_dim;
-        &self.pool[start..start + (BLOCK_TOKENS - 1) * layout.row_elems() + layout.head_dim]
     }
 }
 

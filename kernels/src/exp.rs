@@ -23,10 +23,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     let p = p * r + 8.333_452e-3;
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
+    let p = p * r + 0.5;
     let p = p * (r * r) + r + 1.0;
     let two_to_n = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
-    if x < MIN { 0.0 } else { p * two_to_n }
+    // A mask and not a branch, so that loops over it vectorise.
+    let mask = if x < MIN { 0 } else { u32::MAX };
+    f32::from_bits((p * two_to_n).to_bits() & mask)
 }
 
 /// tanh x, by `exp`.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use half::f16;
 
+use super::tile::COLUMNS;
 use crate::BLOCK_TOKENS;
 
 /// As `tile::transpose_keys`, for the multiple of 8 elements it returns.
@@ -17,15 +18,25 @@ pub(super) unsafe fn transpose_keys(
     row: usize,
     dim: usize,
     rows: usize,
+    ahead: &[f16],
     out: &mut [f32],
 ) -> usize {
     let done = dim & !7;
     for d in (0..done).step_by(8) {
         for t in (0..BLOCK_TOKENS).step_by(8) {
+            // As many steps as rows when dim is 64, so that loads are spread over the work.
+            prefetch(ahead, d + t / 8, row, dim);
             let mut lines = [_mm_setzero_si128(); 8];
-            for (i, line) in lines.iter_mut().enumerate().take(rows.saturating_sub(t)) {
-                // SAFETY: row t + i < rows, and d + 8 <= dim.
-                *line = unsafe { _mm_loadu_si128(keys.as_ptr().add((t + i) * row + d).cast()) };
+            if t + 8 <= rows {
+                for (i, line) in lines.iter_mut().enumerate() {
+                    // SAFETY: row t + i < rows, and d + 8 <= dim.
+                    *line = unsafe { load(keys, (t + i) * row + d) };
+                }
+            } else {
+                for (i, line) in lines.iter_mut().enumerate().take(rows.saturating_sub(t)) {
+                    // SAFETY: as above.
+                    *line = unsafe { load(keys, (t + i) * row + d) };
+                }
             }
             for (i, column) in transpose(lines).into_iter().enumerate() {
                 let wide = _mm256_cvtph_ps(column);
@@ -35,6 +46,30 @@ pub(super) unsafe fn transpose_keys(
         }
     }
     done
+}
+
+/// Eight halves from `at` on.
+///
+/// # Safety
+/// They exist.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+unsafe fn load(values: &[f16], at: usize) -> __m128i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm_loadu_si128(values.as_ptr().add(at).cast()) }
+}
+
+/// Asks for row `t` of `ahead` `[rows, dim]`, rows `row` apart, to be in the cache soon. Rows of one head do not follow each
+/// other in memory, so the machine does not find out by itself.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn prefetch(ahead: &[f16], t: usize, row: usize, dim: usize) {
+    const LINE: usize = 64 / size_of::<f16>();
+    if let Some(ahead) = ahead.get(t * row..t * row + dim) {
+        for value in ahead.iter().step_by(LINE) {
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+        }
+    }
 }
 
 /// Transposes 8 x 8 values of 16 bits.
@@ -73,18 +108,29 @@ fn transpose(r: [__m128i; 8]) -> [__m128i; 8] {
     ]
 }
 
-/// Widens the multiple of 8 values it returns.
+/// As `tile::widen_values`, for the multiple of 8 elements it returns.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn widen(values: &[f16], out: &mut [f32]) -> usize {
-    let (values, out) = (values.as_chunks::<8>().0, out.as_chunks_mut::<8>().0);
-    for (value, out) in values.iter().zip(out) {
-        // SAFETY: eight halves are read, eight floats are written.
-        unsafe {
-            let halves = _mm_loadu_si128(value.as_ptr().cast());
-            _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(halves));
+pub(super) fn widen_values(
+    values: &[f16],
+    row: usize,
+    dim: usize,
+    rows: usize,
+    ahead: &[f16],
+    out: &mut [f32],
+) -> usize {
+    let stride = dim.next_multiple_of(COLUMNS);
+    for (t, out) in out.chunks_exact_mut(stride).take(rows).enumerate() {
+        prefetch(ahead, t, row, dim);
+        let values = values[t * row..t * row + dim].as_chunks::<8>().0;
+        for (value, out) in values.iter().zip(out.as_chunks_mut::<8>().0) {
+            // SAFETY: eight halves are read, eight floats are written.
+            unsafe {
+                let halves = _mm_loadu_si128(value.as_ptr().cast());
+                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(halves));
+            }
         }
     }
-    8 * values.len()
+    dim & !7
 }
 
 /// As `tile::product`; `b` has rows as long as those of `c`.

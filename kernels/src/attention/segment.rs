@@ -93,7 +93,8 @@ impl Attention<'_> {
             let start = block * BLOCK_TOKENS;
             // What some row sees; what lies beyond may be unwritten and is never read.
             let seen = within(&seen, start);
-            self.attend_block(item, block, seen, scratch, &mut part);
+            let ahead = (block + 1 < end).then(|| block + 1);
+            self.attend_block(item, (block, ahead), seen, scratch, &mut part);
         }
         part
     }
@@ -101,15 +102,15 @@ impl Attention<'_> {
     fn attend_block(
         &self,
         item: &Item,
-        block: usize,
+        (block, ahead): (usize, Option<usize>),
         seen: Range<usize>,
         scratch: &mut Scratch,
         part: &mut Part,
     ) {
-        let (layout, slot) = (&self.layout, self.table[block]);
-        let (dim, row, stride) = (layout.head_dim, layout.row_elems(), scratch.stride);
-        let keys = item.head_rows(layout.key_slab(slot, self.layer), layout);
-        tile::transpose_keys(keys, row, dim, seen.end, &mut scratch.keys);
+        let (dim, stride) = (self.layout.head_dim, scratch.stride);
+        let (keys, values) = (self.keys(item, block), self.values(item, block));
+        let ahead = ahead.map_or(&[][..], |block| self.keys(item, block).values);
+        tile::transpose_keys(keys, seen.end, values.values, &mut scratch.keys);
         tile::product(
             (&item.queries, dim),
             (&scratch.keys, BLOCK_TOKENS),
@@ -121,12 +122,11 @@ impl Attention<'_> {
         for (i, scores) in rows.iter_mut().enumerate() {
             let position = item.positions.start + i / self.group;
             let seen = within(&self.params.visible(position), block * BLOCK_TOKENS);
-            let values = &mut part.values[i * stride..(i + 1) * stride];
-            let state = (&mut part.max[i], &mut part.sum[i], values);
+            let sums = &mut part.values[i * stride..(i + 1) * stride];
+            let state = (&mut part.max[i], &mut part.sum[i], sums);
             weigh_wide(scores, seen, self.params.softcap, state);
         }
-        let values = item.head_rows(layout.value_slab(slot, self.layer), layout);
-        tile::widen_values(values, row, dim, seen.end, &mut scratch.values);
+        tile::widen_values(values, seen.end, ahead, &mut scratch.values);
         tile::product(
             (&scratch.scores, BLOCK_TOKENS),
             (&scratch.values, stride),
@@ -178,11 +178,13 @@ fn weigh(
         }
     }
     let new_max = lanes.into_iter().fold(*max, f32::max);
+    for score in scores.iter_mut() {
+        *score = exp(*score - new_max);
+    }
     let mut lanes = [0f32; 8];
-    for chunk in scores.as_chunks_mut::<8>().0 {
-        for (lane, score) in lanes.iter_mut().zip(chunk) {
-            *score = exp(*score - new_max);
-            *lane += *score;
+    for chunk in scores.as_chunks::<8>().0 {
+        for (lane, weight) in lanes.iter_mut().zip(chunk) {
+            *lane += weight;
         }
     }
     let rescale = exp(*max - new_max);

@@ -4,27 +4,38 @@ use std::ops::Range;
 
 use half::f16;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use crate::BLOCK_TOKENS;
 use crate::cpu::{Path, path};
 
 /// The width of a product's right side is a multiple of this.
 pub(super) const COLUMNS: usize = 16;
 
-/// Keys `[64 rows, dim]`, `row` apart, to f32 `[dim, 64]`. Only `rows` of them are read; the others become 0.
-pub(super) fn transpose_keys(keys: &[f16], row: usize, dim: usize, rows: usize, out: &mut [f32]) {
-    assert!(rows >= 1 && rows <= BLOCK_TOKENS && keys.len() >= (rows - 1) * row + dim);
+/// The keys or values of one head in one block: `[64, dim]` in memory, rows `row` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) values: &'a [f16],
+    pub(super) row: usize,
+    pub(super) dim: usize,
+}
+
+/// Keys to f32 `[dim, 64]`. Only the first `rows` of them are read; the others become 0. `ahead` is what is needed next.
+pub(super) fn transpose_keys(keys: Rows, rows: usize, ahead: &[f16], out: &mut [f32]) {
+    let Rows { values, row, dim } = keys;
+    assert!((1..=BLOCK_TOKENS).contains(&rows) && values.len() >= (rows - 1) * row + dim);
     assert!(out.len() >= dim * BLOCK_TOKENS);
     let done = match path() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has the features, and the lengths were checked.
-        Path::Avx2 => unsafe { super::avx2::transpose_keys(keys, row, dim, rows, out) },
+        Path::Avx2 => unsafe { avx2::transpose_keys(values, row, dim, rows, ahead, out) },
         _ => 0,
     };
     for d in done..dim {
         let out = &mut out[d * BLOCK_TOKENS..(d + 1) * BLOCK_TOKENS];
         for (t, out) in out.iter_mut().enumerate() {
             *out = if t < rows {
-                keys[t * row + d].to_f32()
+                values[t * row + d].to_f32()
             } else {
                 0.0
             };
@@ -32,18 +43,21 @@ pub(super) fn transpose_keys(keys: &[f16], row: usize, dim: usize, rows: usize, 
     }
 }
 
-/// The first `rows` of the values `[64 rows, dim]`, `row` apart, to f32 `[rows, stride]`.
-pub(super) fn widen_values(values: &[f16], row: usize, dim: usize, rows: usize, out: &mut [f32]) {
-    let stride = dim.next_multiple_of(COLUMNS);
-    for (t, out) in out.chunks_exact_mut(stride).take(rows).enumerate() {
-        let (values, out) = (&values[t * row..t * row + dim], &mut out[..dim]);
-        let done = match path() {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the machine has the features.
-            Path::Avx2 => unsafe { super::avx2::widen(values, out) },
-            _ => 0,
-        };
-        for (out, value) in out[done..].iter_mut().zip(&values[done..]) {
+/// The first `rows` values to f32 `[rows, stride]`, the stride a multiple of `COLUMNS`. `ahead` is what is needed next.
+pub(super) fn widen_values(source: Rows, rows: usize, ahead: &[f16], out: &mut [f32]) {
+    let Rows { values, row, dim } = source;
+    let done = match path() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the features.
+        Path::Avx2 => unsafe { avx2::widen_values(values, row, dim, rows, ahead, out) },
+        _ => 0,
+    };
+    let out = out.chunks_exact_mut(dim.next_multiple_of(COLUMNS));
+    for (t, out) in out.take(rows).enumerate().filter(|_| done < dim) {
+        for (out, value) in out[done..]
+            .iter_mut()
+            .zip(&values[t * row + done..t * row + dim])
+        {
             *out = value.to_f32();
         }
     }
@@ -64,7 +78,7 @@ pub(super) fn product(
     match path() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has the features, and the lengths were checked.
-        Path::Avx2 => unsafe { super::avx2::product((a, a_row), b, (c, c_row), inner, add) },
+        Path::Avx2 => unsafe { avx2::product((a, a_row), b, (c, c_row), inner, add) },
         _ => product_reference((a, a_row), (b, b_row), (c, c_row), inner, add),
     }
 }
@@ -132,10 +146,15 @@ mod tests {
                 }
             }
             let mut keys = vec![f32::NAN; dim * BLOCK_TOKENS];
-            transpose_keys(&source, row, dim, rows, &mut keys);
+            let rows_of = Rows {
+                values: &source,
+                row,
+                dim,
+            };
+            transpose_keys(rows_of, rows, &source, &mut keys);
             let stride = dim.next_multiple_of(COLUMNS);
             let mut values = vec![0f32; BLOCK_TOKENS * stride];
-            widen_values(&source, row, dim, rows, &mut values);
+            widen_values(rows_of, rows, &[], &mut values);
             for (d, t) in (0..dim).flat_map(|d| (0..BLOCK_TOKENS).map(move |t| (d, t))) {
                 let want = if t < rows {
                     source[t * row + d].to_f32()

@@ -1,8 +1,8 @@
 //! Products with `Q4_0`, `Q4_1` and `Q8_0` for x86-64 with AVX2, FMA and F16C.
 //!
-//! A few rows are unpacked to one byte per weight and multiplied with all tokens of a panel, a few tokens at a time. One
-//! output element is eight lanes, each summed over the groups in order, whatever the tile: the minima times the group
-//! sums last, then the lanes in a fixed order.
+//! With several tokens a few rows are unpacked to one byte per weight and multiplied with all tokens of a panel, a few
+//! tokens at a time; with one or two a row is unpacked in registers. Either way an output element is eight lanes, each
+//! summed over the groups in order; the minima times the group sums come last, then the lanes in a fixed order.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -23,6 +23,8 @@ pub(super) const Q8_0: u8 = 2;
 const TILE_ROWS: usize = 2;
 /// Tokens multiplied together.
 const TILE_TOKENS: usize = 4;
+/// Tokens from which unpacking rows pays.
+const LEAST_UNPACKED: usize = 3;
 /// Tokens for which rows are unpacked once: as many activations as stay in the cache.
 const PANEL_TOKENS: usize = 64;
 /// Multiply-adds below which a product stays on its thread, and of one task.
@@ -104,6 +106,17 @@ unsafe fn rows_product<const F: u8>(
         minima: vec![0.0; TILE_ROWS * stride],
     };
     let row_bytes = cols / GROUP * block_bytes(F);
+    if n < LEAST_UNPACKED {
+        for (row, blocks) in weights.chunks_exact(row_bytes).enumerate() {
+            for token in 0..n {
+                let minima = &mut unpacked.minima[..stride];
+                let sum = row_product::<F>(blocks, x, (token, cols), minima);
+                // SAFETY: the token and the row exist, by the caller's promise.
+                unsafe { *out.values.add(token * out.rows + first + row) = sum };
+            }
+        }
+        return;
+    }
     for panel in (0..n).step_by(PANEL_TOKENS) {
         let tokens = panel..n.min(panel + PANEL_TOKENS);
         for (i, rows) in weights.chunks(TILE_ROWS * row_bytes).enumerate() {
@@ -155,35 +168,96 @@ fn unpack<const F: u8>(blocks: &[u8], r: usize, cols: usize, out: &mut Unpacked)
     let quants = out.quants[r * cols..(r + 1) * cols]
         .as_chunks_mut::<GROUP>()
         .0;
-    let scales = &mut out.scales[r * stride..];
-    let minima = &mut out.minima[r * stride..];
-    for (g, (block, quants)) in blocks.chunks_exact(block_bytes(F)).zip(quants).enumerate() {
-        scales[g] = half_at(block, 0);
-        match F {
-            Q4_0 => minima[g] = -8.0 * scales[g],
-            Q4_1 => minima[g] = half_at(block, 2),
-            _ => {}
-        }
-        if F == Q8_0 {
-            quants.copy_from_slice(&block[2..]);
-            continue;
-        }
-        // SAFETY: the block's last 16 bytes are read, 32 bytes are written.
-        unsafe {
-            let packed = _mm_loadu_si128(block[block_bytes(F) - 16..].as_ptr().cast());
-            let mask = _mm_set1_epi8(0x0f);
-            let low = _mm_and_si128(packed, mask);
-            let high = _mm_and_si128(_mm_srli_epi16::<4>(packed), mask);
-            _mm256_storeu_si256(quants.as_mut_ptr().cast(), _mm256_set_m128i(high, low));
-        }
+    let scales = out.scales[r * stride..]
+        .iter_mut()
+        .zip(&mut out.minima[r * stride..]);
+    let blocks = blocks.chunks_exact(block_bytes(F));
+    for ((block, quants), (scale, minimum)) in blocks.zip(quants).zip(scales) {
+        (*scale, *minimum) = scale_and_minimum::<F>(block);
+        // SAFETY: 32 bytes are written.
+        unsafe { _mm256_storeu_si256(quants.as_mut_ptr().cast(), weights::<F>(block)) };
     }
 }
 
+/// The quants of a block, one byte each.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn half_at(block: &[u8], at: usize) -> f32 {
-    let bits = u16::from_le_bytes([block[at], block[at + 1]]);
-    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
+fn weights<const F: u8>(block: &[u8]) -> __m256i {
+    let quants = if F == Q4_1 { &block[4..] } else { &block[2..] };
+    if F == Q8_0 {
+        let quants: &[u8; 32] = quants.first_chunk().expect("a whole block");
+        // SAFETY: 32 bytes are read.
+        return unsafe { _mm256_loadu_si256(quants.as_ptr().cast()) };
+    }
+    let quants: &[u8; 16] = quants.first_chunk().expect("a whole block");
+    // SAFETY: 16 bytes are read.
+    let packed = unsafe { _mm_loadu_si128(quants.as_ptr().cast()) };
+    let high = _mm_srli_epi16::<4>(packed);
+    _mm256_and_si256(_mm256_set_m128i(high, packed), _mm256_set1_epi8(0x0f))
+}
+
+/// The scale of a block, and its minimum or 0.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn scale_and_minimum<const F: u8>(block: &[u8]) -> (f32, f32) {
+    let bits = match F {
+        Q4_1 => i32::from_le_bytes([block[0], block[1], block[2], block[3]]),
+        _ => i32::from(u16::from_le_bytes([block[0], block[1]])),
+    };
+    let both = _mm_cvtph_ps(_mm_cvtsi32_si128(bits));
+    let scale = _mm_cvtss_f32(both);
+    match F {
+        Q4_0 => (scale, -8.0 * scale),
+        Q4_1 => (scale, _mm_cvtss_f32(_mm_movehdup_ps(both))),
+        _ => (scale, 0.0),
+    }
+}
+
+/// One row times one token; `minima` is scratch, of which the padding is 0.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn row_product<const F: u8>(
+    blocks: &[u8],
+    x: &Activations,
+    (token, cols): (usize, usize),
+    minima: &mut [f32],
+) -> f32 {
+    let quants = x.quants[token * cols..(token + 1) * cols]
+        .as_chunks::<GROUP>()
+        .0;
+    let scales = &x.scales[token * x.stride..(token + 1) * x.stride];
+    let mut sum = _mm256_setzero_ps();
+    let blocks = blocks.chunks_exact(block_bytes(F)).zip(quants);
+    for ((block, quants), (x_scale, minimum)) in blocks.zip(scales.iter().zip(&mut *minima)) {
+        let scale;
+        (scale, *minimum) = scale_and_minimum::<F>(block);
+        // SAFETY: 32 bytes are read.
+        let values = unsafe { _mm256_loadu_si256(quants.as_ptr().cast()) };
+        let dot = _mm256_cvtepi32_ps(dot::<F>(weights::<F>(block), values));
+        sum = _mm256_fmadd_ps(_mm256_set1_ps(scale * x_scale), dot, sum);
+    }
+    let group_sums = &x.sums[token * x.stride..(token + 1) * x.stride];
+    add_lanes(add_minima::<F>(sum, minima, group_sums))
+}
+
+/// `sum` plus the minima of a row times the sums of a token's groups.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn add_minima<const F: u8>(mut sum: __m256, minima: &[f32], group_sums: &[f32]) -> __m256 {
+    if F == Q8_0 {
+        return sum;
+    }
+    let (minima, group_sums) = (minima.as_chunks::<8>().0, group_sums.as_chunks::<8>().0);
+    for (minima, group_sums) in minima.iter().zip(group_sums) {
+        // SAFETY: eight floats are read from each.
+        let (minima, group_sums) = unsafe {
+            (
+                _mm256_loadu_ps(minima.as_ptr()),
+                _mm256_loadu_ps(group_sums.as_ptr()),
+            )
+        };
+        sum = _mm256_fmadd_ps(minima, group_sums, sum);
+    }
+    sum
 }
 
 /// `R` rows times `T` tokens.
@@ -213,24 +287,19 @@ unsafe fn tile<const F: u8, const R: usize, const T: usize>(
             for t in 0..T {
                 let values = _mm256_loadu_si256(x_quants.add(t * cols + g * GROUP).cast());
                 let scale = _mm256_set1_ps(*x_scales.add(t * stride + g));
-                for r in 0..R {
+                for (r, sums) in sums.iter_mut().enumerate() {
                     let dot = _mm256_cvtepi32_ps(dot::<F>(weights[r], values));
                     let factor = _mm256_mul_ps(factors[r], scale);
-                    sums[r][t] = _mm256_fmadd_ps(factor, dot, sums[r][t]);
+                    sums[t] = _mm256_fmadd_ps(factor, dot, sums[t]);
                 }
             }
         }
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (t, sum) in sums.iter_mut().enumerate() {
-                if F != Q8_0 {
-                    let minima = w.minima.as_ptr().add(r * stride);
-                    let group_sums = x.sums.as_ptr().add((token + t) * stride);
-                    for g in (0..stride).step_by(8) {
-                        let minima = _mm256_loadu_ps(minima.add(g));
-                        *sum = _mm256_fmadd_ps(minima, _mm256_loadu_ps(group_sums.add(g)), *sum);
-                    }
-                }
-                *out.values.add((token + t) * out.rows + row + r) = add_lanes(*sum);
+        for (r, sums) in sums.into_iter().enumerate() {
+            let minima = &w.minima[r * stride..(r + 1) * stride];
+            for (t, sum) in sums.into_iter().enumerate() {
+                let group_sums = &x.sums[(token + t) * stride..(token + t + 1) * stride];
+                let sum = add_lanes(add_minima::<F>(sum, minima, group_sums));
+                *out.values.add((token + t) * out.rows + row + r) = sum;
             }
         }
     }
