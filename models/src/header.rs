@@ -10,6 +10,8 @@
 const MAX_ELEMENTS: u64 = 4 << 20;
 /// More than any model file has.
 const MAX_ENTRIES: u64 = 1 << 20;
+/// Longer than any key or tensor name.
+const MAX_NAME: u64 = 256;
 const MAX_DEPTH: usize = 4;
 
 type Checked<T> = Result<T, String>;
@@ -32,7 +34,7 @@ pub(crate) fn check(bytes: &[u8]) -> Checked<usize> {
     let tensors = walk.count("tensors", MAX_ENTRIES)?;
     let entries = walk.count("metadata entries", MAX_ENTRIES)?;
     for _ in 0..entries {
-        let key = walk.string("a metadata key")?;
+        let key = walk.name("a metadata key")?;
         let kind = walk.u32(&key)?;
         if key == "general.alignment" {
             walk.alignment(kind)?;
@@ -41,7 +43,7 @@ pub(crate) fn check(bytes: &[u8]) -> Checked<usize> {
         }
     }
     for _ in 0..tensors {
-        let name = walk.string("a tensor name")?;
+        let name = walk.name("a tensor name")?;
         let dimensions = walk.u32(&name)?;
         if dimensions > 4 {
             return Err(format!("tensor {name} has {dimensions} dimensions"));
@@ -86,13 +88,15 @@ impl Walk<'_> {
         Ok(count)
     }
 
-    fn string(&mut self, what: &str) -> Checked<String> {
+    /// A key or a tensor's name, printable in one short line.
+    fn name(&mut self, what: &str) -> Checked<String> {
         let length = self.u64(what)?;
-        if length > 1 << 16 {
+        if length > MAX_NAME {
             return Err(format!("{what} claims {length} bytes"));
         }
         self.skip(length, what)?;
-        Ok(String::from_utf8_lossy(&self.bytes[self.at - length as usize..self.at]).into_owned())
+        let bytes = &self.bytes[self.at - length as usize..self.at];
+        Ok(String::from_utf8_lossy(bytes).escape_debug().to_string())
     }
 
     fn alignment(&mut self, kind: u32) -> Checked<()> {

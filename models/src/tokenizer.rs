@@ -127,7 +127,7 @@ impl Tokenizer {
         }
     }
 
-    /// One token per byte: always possible with a byte-level vocabulary.
+    /// One token per byte that the vocabulary has.
     fn encode_bytes(&self, text: &str) -> Vec<u32> {
         let chars = byte_chars();
         text.bytes()
@@ -202,12 +202,13 @@ fn merger(
         .filter(|(id, _)| vocabulary.kind(*id as u32) == Some(Kind::Text))
         .map(|(id, token)| (token.clone(), id as u32))
         .collect();
-    if let Some(byte) = byte_chars()
-        .iter()
-        .position(|c| !vocab.contains_key(&c.to_string()))
+    // Some vocabularies lack tokens for rare control bytes; such bytes are left out of the ids, as the reference does.
+    let chars = byte_chars();
+    if let Some(byte) = (b' '..=b'~').find(|b| !vocab.contains_key(&chars[*b as usize].to_string()))
     {
         return Err(format!(
-            "its vocabulary has no token for the byte 0x{byte:02x}"
+            "its vocabulary has no token for {:?}",
+            char::from(byte)
         ));
     }
     let mut pairs = Vec::with_capacity(merges.len());

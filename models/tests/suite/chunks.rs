@@ -107,9 +107,9 @@ fn tiny_models_do_not_see_how_the_prompt_was_cut() {
         TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4_1),
     ] {
         let (_dir, _, loaded) = tiny(&model);
-        let tokens = tokens(193, loaded.config().vocab_size, 4);
+        let tokens = tokens(131, loaded.config().vocab_size, 4);
         let (all, expected) = whole(&loaded, &tokens);
-        for cuts in splits(tokens.len(), 12) {
+        for cuts in splits(tokens.len(), 6) {
             assert!(
                 run(&loaded, &tokens, &cuts, Some(&all)) == expected,
                 "{:?} cut at {cuts:?}",

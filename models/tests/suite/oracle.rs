@@ -1,22 +1,19 @@
 //! The same weights and tokens give the same logits as candle-transformers' quantized models.
 //!
-//! Teacher-forced, one token after another, since the oracle gives the last token's logits only. Ours keeps keys and
-//! values in f16, the oracle in f32, and for quantized weights each rounds activations in its own way; the tolerances
-//! say how much that may be. The most likely token must agree wherever the oracle's margin exceeds what two errors of
-//! that size can turn round.
+//! Teacher-forced, one token after another, since the oracle gives the last token's logits only.
 
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use candle_core::quantized::GgmlDType;
-use candle_core::quantized::gguf_file::Content;
+use candle_core::quantized::gguf_file::{self, Content, Value};
+use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use candle_transformers::models::{quantized_llama, quantized_qwen2, quantized_qwen3};
 use models::tiny::TinyModel;
 use models::{Architecture, Model};
 
-use crate::support::{default_model, default_model_path, sequence, tiny, tokens};
+use crate::support::{default_model, default_model_path, load, sequence, tiny, tokens};
 
 enum Oracle {
     Llama(quantized_llama::ModelWeights),
@@ -51,36 +48,88 @@ impl Oracle {
         };
         logits.unwrap().flatten_all().unwrap().to_vec1().unwrap()
     }
+
+    fn run(path: &Path, architecture: Architecture, tokens: &[u32]) -> Logits {
+        let mut oracle = Oracle::open(path, architecture);
+        tokens
+            .iter()
+            .enumerate()
+            .map(|(position, token)| oracle.logits(*token, position))
+            .collect()
+    }
 }
 
-/// Largest and root-mean-square difference over all positions; panics where a clear winner differs.
-fn compare(model: &Model, oracle: &mut Oracle, tokens: &[u32], tolerance: f32) -> (f32, f32) {
+/// [n][vocab_size]
+type Logits = Vec<Vec<f32>>;
+
+fn ours(model: &Model, tokens: &[u32]) -> Logits {
     let (pool, table) = sequence(model, tokens.len());
-    let ours = model
+    model
         .forward_all(tokens, 0, &pool, &table)
         .unwrap()
-        .to_vec2::<f32>()
-        .unwrap();
-    let (mut largest, mut squares, mut clear) = (0f32, 0f64, 0);
-    for (position, (token, ours)) in tokens.iter().zip(&ours).enumerate() {
-        let theirs = oracle.logits(*token, position);
-        assert_eq!(ours.len(), theirs.len());
-        for (a, b) in ours.iter().zip(&theirs) {
+        .to_vec2()
+        .unwrap()
+}
+
+/// Largest and root-mean-square difference over all positions.
+fn difference(a: &Logits, b: &Logits) -> (f32, f32) {
+    assert_eq!(a.len(), b.len());
+    let (mut largest, mut squares, mut count) = (0f32, 0f64, 0);
+    for (a, b) in a.iter().zip(b) {
+        assert_eq!(a.len(), b.len());
+        for (a, b) in a.iter().zip(b) {
             largest = largest.max((a - b).abs());
-            squares += f64::from((a - b).powi(2)) / ours.len() as f64;
+            squares += f64::from((a - b).powi(2));
+            count += 1;
         }
-        let (first, margin) = top(&theirs);
-        if margin > 2.0 * tolerance {
+    }
+    (largest, (squares / f64::from(count)).sqrt() as f32)
+}
+
+/// The most likely token agrees wherever the oracle's lead exceeds `margin`, which is so for a fifth of them at least.
+fn check_winners(ours: &Logits, theirs: &Logits, margin: f32) {
+    let mut clear = 0;
+    for (position, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        let (winner, lead) = top(theirs);
+        if lead > margin {
             clear += 1;
-            assert_eq!(top(ours).0, first, "position {position}, margin {margin}");
+            assert_eq!(top(ours).0, winner, "position {position}, lead {lead}");
         }
     }
     assert!(
-        clear * 2 > tokens.len(),
+        clear * 5 >= ours.len(),
         "only {clear} of {} positions have a clear winner",
-        tokens.len()
+        ours.len()
     );
-    (largest, (squares / tokens.len() as f64).sqrt() as f32)
+}
+
+/// The same model with its weights as f32.
+fn widened(path: &Path, to: &Path) {
+    let mut file = File::open(path).unwrap();
+    let content = Content::read(&mut file).unwrap();
+    let widen = |name: &String, file: &mut File| {
+        let tensor = content
+            .tensor(file, name, &Device::Cpu)
+            .unwrap()
+            .dequantize(&Device::Cpu)
+            .unwrap();
+        QTensor::quantize(&tensor, GgmlDType::F32).unwrap()
+    };
+    let tensors: Vec<(&str, QTensor)> = content
+        .tensor_infos
+        .keys()
+        .map(|name| (name.as_str(), widen(name, &mut file)))
+        .collect();
+    let tensors: Vec<(&str, &QTensor)> = tensors
+        .iter()
+        .map(|(name, tensor)| (*name, tensor))
+        .collect();
+    let metadata: Vec<(&str, &Value)> = content
+        .metadata
+        .iter()
+        .map(|(key, value)| (key.as_str(), value))
+        .collect();
+    gguf_file::write(&mut File::create(to).unwrap(), &metadata, &tensors).unwrap();
 }
 
 /// The most likely token and how far it leads.
@@ -97,22 +146,48 @@ fn top(logits: &[f32]) -> (usize, f32) {
     (best, logits[best] - second)
 }
 
-fn check(model: &TinyModel, num_tokens: usize, tolerance: f32) {
+/// Same weights in f32 on both sides: little but the f16 of keys and values differs.
+fn check_exact(model: &TinyModel, num_tokens: usize) {
     let architecture = model.architecture;
-    let what = format!("{architecture:?} {:?}", model.weights);
     let (_dir, path, model) = tiny(model);
     let tokens = tokens(num_tokens, model.config().vocab_size, 11);
-    let (largest, typical) = compare(
-        &model,
-        &mut Oracle::open(&path, architecture),
-        &tokens,
-        tolerance,
+    let (ours, theirs) = (
+        ours(&model, &tokens),
+        Oracle::run(&path, architecture, &tokens),
     );
-    println!("{what}: largest difference {largest}, typical {typical}");
+    let (largest, typical) = difference(&ours, &theirs);
+    println!("{architecture:?} F32: largest difference {largest}, typical {typical}");
     assert!(
-        largest <= tolerance,
-        "{what}: {largest} exceeds {tolerance}"
+        largest <= 0.05 && typical <= 0.01,
+        "{architecture:?}: {largest} {typical}"
     );
+    check_winners(&ours, &theirs, 0.1);
+}
+
+/// Quantized weights: both sides round activations, each in its own way, so both are compared with the same weights in f32.
+/// We may not be further from them than the oracle by more than a fifth.
+fn check_quantized(model: &TinyModel, num_tokens: usize) {
+    let (architecture, dtype) = (model.architecture, model.weights);
+    let (dir, path, model) = tiny(model);
+    let wide = dir.path().join("wide.gguf");
+    widened(&path, &wide);
+    let tokens = tokens(num_tokens, model.config().vocab_size, 11);
+    let exact = Oracle::run(&wide, architecture, &tokens);
+    let (ours, theirs) = (
+        ours(&model, &tokens),
+        Oracle::run(&path, architecture, &tokens),
+    );
+    let (our_error, their_error) = (difference(&ours, &exact).1, difference(&theirs, &exact).1);
+    let (largest, typical) = difference(&ours, &theirs);
+    println!(
+        "{architecture:?} {dtype:?}: error {our_error}, the oracle's {their_error}; apart {largest}, typical {typical}"
+    );
+    assert!(
+        our_error <= 1.2 * their_error + 0.005,
+        "{architecture:?} {dtype:?}: {our_error}, the oracle {their_error}"
+    );
+    assert!(largest <= 1.5, "{architecture:?} {dtype:?}: {largest}");
+    check_winners(&ours, &theirs, 1.0);
 }
 
 const ALL: [Architecture; 3] = [
@@ -124,51 +199,72 @@ const ALL: [Architecture; 3] = [
 #[test]
 fn tiny_models_in_f32_agree_closely_with_the_oracle() {
     for architecture in ALL {
-        check(&TinyModel::new(architecture, 1), 350, 0.05);
+        check_exact(&TinyModel::new(architecture, 1), 350);
     }
-    check(
+    check_exact(
         &TinyModel {
             tied: true,
             ..TinyModel::new(Architecture::Llama, 2)
         },
         100,
-        0.05,
     );
 }
 
 #[test]
-fn tiny_models_in_every_quantization_agree_with_the_oracle() {
+fn tiny_models_in_every_quantization_are_as_exact_as_the_oracle() {
     use GgmlDType::*;
     for (i, dtype) in [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, F16]
         .into_iter()
         .enumerate()
     {
-        check(&TinyModel::wide(ALL[i % 3], 3, dtype), 70, 0.6);
+        check_quantized(&TinyModel::wide(ALL[i % 3], 3, dtype), 50);
     }
 }
+
+const TEXT: &str = "The history of the bicycle begins in the early nineteenth century. In 1817 the German baron Karl von Drais \
+    built a running machine with two wheels in line, steered by the front one. It had no pedals: the rider pushed with the \
+    feet. Pedals came in the 1860s, when French makers fixed cranks to the front hub. The high wheeler followed, fast and \
+    dangerous, until John Kemp Starley's Rover of 1885 put a chain between the pedals and the rear wheel. With Dunlop's \
+    air-filled tyres of 1888 the modern bicycle was complete.\n\nfn main() {\n    let wheels = vec![1, 2, 3];\n    for w \
+    in &wheels {\n        println!(\"{w}\");\n    }\n}\n\nList three facts:\n1. Water boils at 100 degrees Celsius at sea \
+    level.\n2. Light travels faster than sound.\n3.";
 
 #[test]
 fn the_default_model_agrees_with_the_oracle() {
     let model = default_model();
-    let text = "The history of the bicycle begins in the early nineteenth century. In 1817 the German baron Karl von Drais \
-                built a running machine with two wheels in line, steered by the front one. It had no pedals: the rider \
-                pushed with the feet. Pedals came in the 1860s, when French makers fixed cranks to the front hub. The \
-                high wheeler followed, fast and dangerous, until John Kemp Starley's Rover of 1885 put a chain between the \
-                pedals and the rear wheel. With Dunlop's air-filled tyres of 1888 the modern bicycle was complete.\n\n\
-                fn main() {\n    let wheels = vec![1, 2, 3];\n    for w in &wheels {\n        println!(\"{w}\");\n    }\n}\n\n\
-                List three facts:\n1. Water boils at 100 degrees Celsius at sea level.\n2. Light travels faster than sound.\n3.";
-    let tokens = model.tokenizer().encode(text);
+    let tokens = model.tokenizer().encode(TEXT);
     assert!(tokens.len() >= 200, "{}", tokens.len());
-    let mut oracle = Oracle::open(&default_model_path(), Architecture::Llama);
-    let tolerance = 1.0;
-    let (largest, typical) = compare(model, &mut oracle, &tokens, tolerance);
+    let (ours, theirs) = (
+        ours(model, &tokens),
+        Oracle::run(&default_model_path(), Architecture::Llama, &tokens),
+    );
+    let (largest, typical) = difference(&ours, &theirs);
     println!(
-        "default model: largest difference {largest}, typical {typical} over {} positions",
+        "default model: apart {largest}, typical {typical} over {} positions",
         tokens.len()
     );
+    assert!(largest <= 2.0 && typical <= 0.3, "{largest} {typical}");
+    check_winners(&ours, &theirs, 2.0);
+}
+
+/// By hand (`--ignored`): needs 600 MB of disk and minutes.
+#[test]
+#[ignore = "slow: widens the default model to f32"]
+fn the_default_model_is_as_exact_as_the_oracle() {
+    let dir = tempfile::tempdir().unwrap();
+    let wide = dir.path().join("wide.gguf");
+    widened(&default_model_path(), &wide);
+    let tokens = default_model().tokenizer().encode(TEXT);
+    let exact = ours(&load(&wide), &tokens);
+    let theirs = Oracle::run(&default_model_path(), Architecture::Llama, &tokens);
+    let (our_error, their_error) = (
+        difference(&ours(default_model(), &tokens), &exact).1,
+        difference(&theirs, &exact).1,
+    );
+    println!("default model: error {our_error}, the oracle's {their_error}");
     assert!(
-        largest <= tolerance && typical <= 0.1,
-        "{largest} {typical}"
+        our_error <= 1.2 * their_error,
+        "{our_error}, the oracle {their_error}"
     );
 }
 
