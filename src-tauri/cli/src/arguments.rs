@@ -1,0 +1,256 @@
+//! What may be said on the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::output;
+
+/// Chat with language models on your own machine, without a window.
+#[derive(Debug, Parser)]
+#[command(name = "reprise-cli", version)]
+pub(crate) struct Arguments {
+    /// Folder of the history, the models and the cache (default: the platform's folder for application data)
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Print one JSON object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Model files
+    Models {
+        #[command(subcommand)]
+        command: ModelsCommand,
+    },
+    /// Conversations
+    Chat {
+        #[command(subcommand)]
+        command: ChatCommand,
+    },
+    /// The KV cache on disk
+    Cache {
+        #[command(subcommand)]
+        command: CacheCommand,
+    },
+    /// Measurements, in temporary folders
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// Use a GGUF file where it is
+    Add { path: PathBuf },
+    /// Which models there are
+    List,
+    /// What a model file says of itself
+    Inspect { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ChatCommand {
+    /// Start a conversation
+    New {
+        /// System prompt
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+        system: Option<String>,
+        /// Model for this conversation (default: whichever is the default)
+        #[arg(long, value_name = "NAME")]
+        model: Option<String>,
+    },
+    /// Say something and get a reply
+    Send {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        /// The message; `-` reads it from standard input
+        #[arg(allow_hyphen_values = true)]
+        text: String,
+        /// Message to continue from (default: the end of the branch that was used last)
+        #[arg(long, value_name = "MSG")]
+        parent: Option<String>,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
+    /// Put an edited copy beside a message, as a new branch; a user message is answered
+    Edit {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        #[arg(value_name = "MSG")]
+        message: String,
+        /// The new words; `-` reads them from standard input
+        #[arg(allow_hyphen_values = true)]
+        text: String,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
+    /// Write a reply again, as a new branch
+    Regenerate {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        /// The reply, or the user message above it
+        #[arg(value_name = "MSG")]
+        message: String,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
+    /// Print a conversation: the branch used last, or with --json every message
+    Show {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+    },
+    /// Conversations, the latest first
+    List,
+    /// Find messages by their words
+    Search {
+        #[arg(allow_hyphen_values = true)]
+        text: String,
+    },
+    /// Delete a conversation for good
+    Delete {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+    },
+    /// Print a conversation as Markdown (the branch used last) or JSON (every message)
+    Export {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        /// Markdown unless --json is given
+        #[arg(long)]
+        format: Option<ExportFormat>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Md,
+    Json,
+}
+
+/// How a reply is sampled, over what the conversation has set.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TurnFlags {
+    /// Always take the most likely token
+    #[arg(long)]
+    pub(crate) greedy: bool,
+    /// Seed of the sampler
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Most tokens of the reply
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_tokens: Option<u32>,
+    /// Threads to compute with (default: physical cores)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// What is in it
+    Stats,
+    /// Read and check every block; what is bad is dropped
+    Verify,
+    /// Empty it; no word is lost
+    Clear,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Time to the first token without the cache, after a restart with it, and resident
+    Resume(BenchFlags),
+    /// An edit at 50 % and 90 % of a long message after a restart, against no cache
+    Edit(BenchFlags),
+    /// Prompt speed of the model alone
+    Prefill(BenchFlags),
+    /// Decoding speed of the model alone
+    Decode(BenchFlags),
+    /// Bytes that turns write, and decoding speed with and without saving
+    Snapshot(BenchFlags),
+}
+
+/// Flags of every measurement.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchFlags {
+    /// Model by name (default: the default model)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Length in tokens; for `resume` a list
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens before the measured ones (`prefill`, `decode`)
+    #[arg(long, value_name = "D", default_value_t = 0)]
+    pub(crate) depth: u32,
+    /// Threads to compute with (default: physical cores)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// How often to measure; medians are reported
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: Option<u32>,
+}
+
+impl Arguments {
+    /// Reads the command line. A mistake is one line on standard error and status 2; help and version are printed.
+    pub(crate) fn read() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| {
+            let shown = error.kind();
+            if !error.use_stderr() || shown == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                // Nothing is left to do where help cannot be printed.
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            }
+            let json = std::env::args_os().any(|argument| argument == "--json");
+            output::usage(json, &one_line(&error.render().to_string()));
+            ExitCode::from(2)
+        })
+    }
+}
+
+/// clap's message without its usage lines: "error: …".
+fn one_line(text: &str) -> String {
+    let lines = text.lines().take_while(|line| {
+        !line.starts_with("Usage:") && !line.starts_with("For more information")
+    });
+    let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
+    let line = words.join(" ");
+    format!(
+        "{}; see --help",
+        line.strip_prefix("error: ").unwrap_or(&line)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{Arguments, ChatCommand, Command};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_text_may_begin_with_a_hyphen_and_flags_stay_flags() {
+        let sent = |words: &[&str]| {
+            let words = ["reprise-cli", "chat", "send", "c"].iter().chain(words);
+            match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
+                Ok(Command::Chat {
+                    command: ChatCommand::Send { text, flags, .. },
+                }) => (text, flags.greedy),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(sent(&["- a list", "--greedy"]), ("- a list".into(), true));
+        assert_eq!(sent(&["--greedy", "--dashes"]), ("--dashes".into(), true));
+        assert_eq!(sent(&["-"]), ("-".into(), false));
+        assert_eq!(sent(&["--", "--greedy"]), ("--greedy".into(), false));
+    }
+}

@@ -1,0 +1,156 @@
+//! `bench prefill` and `bench decode`: the model over a pool, without sessions, history or disk.
+
+use std::time::Instant;
+
+use candle_core::Device;
+use engine::PREFILL_STEP_TOKENS;
+use kernels::{BLOCK_TOKENS, KvPool};
+use models::{DigestCache, Model};
+use serde::Serialize;
+
+use super::text::Text;
+use super::{Setup, Spread, one_length};
+use crate::arguments::BenchFlags;
+use crate::error::{Error, Result};
+use crate::output::{Output, grouped};
+
+const PREFILL_TOKENS: u32 = 512;
+const DECODE_TOKENS: u32 = 64;
+const RUNS: u32 = 3;
+
+#[derive(Serialize)]
+struct Row {
+    bench: &'static str,
+    model: String,
+    tokens: usize,
+    depth: usize,
+    threads: usize,
+    tokens_per_s: f64,
+    min_tokens_per_s: f64,
+    max_tokens_per_s: f64,
+    runs: u32,
+}
+
+/// Tokens per second over a prompt, in the steps that the engine takes.
+pub(super) fn prefill(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
+    let tokens = one_length(flags, PREFILL_TOKENS)?;
+    measure("prefill", setup, flags, tokens, PREFILL_STEP_TOKENS, output)
+}
+
+/// Tokens per second one at a time.
+pub(super) fn decode(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
+    let tokens = one_length(flags, DECODE_TOKENS)?;
+    measure("decode", setup, flags, tokens, 1, output)
+}
+
+fn measure(
+    bench: &'static str,
+    setup: &Setup,
+    flags: &BenchFlags,
+    tokens: usize,
+    step: usize,
+    output: &Output,
+) -> Result<()> {
+    let depth = flags.depth as usize;
+    let runs = flags.runs.unwrap_or(RUNS);
+    let model = Model::load(&setup.model, &Device::Cpu, &DigestCache::new(None))?;
+    let track = Track::new(&model, depth, tokens)?;
+    // Once for the pages of the weights and the pool.
+    track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;
+    let speeds = (0..runs)
+        .map(|_| {
+            let start = Instant::now();
+            track.run(&model, depth, tokens, step)?;
+            Ok(tokens as f64 / start.elapsed().as_secs_f64())
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let speed = Spread::of(speeds);
+    let row = Row {
+        bench,
+        model: setup.model_name(),
+        tokens,
+        depth,
+        threads: setup.num_threads,
+        tokens_per_s: speed.median,
+        min_tokens_per_s: speed.min,
+        max_tokens_per_s: speed.max,
+        runs,
+    };
+    output.line(&row, || {
+        format!(
+            "{bench} of {} tokens at depth {}, {} threads: {:.1} tokens/s ({:.1} to {:.1} in {runs} runs)",
+            grouped(tokens as u64),
+            grouped(depth as u64),
+            row.threads,
+            row.tokens_per_s,
+            row.min_tokens_per_s,
+            row.max_tokens_per_s
+        )
+    })
+}
+
+/// A pool whose slots stand in order, and tokens to put into it.
+pub(super) struct Track {
+    pool: KvPool,
+    table: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+impl Track {
+    /// Room for `tokens` after `depth`. The tokens before are random keys and values: their content does not change how
+    /// long anything takes.
+    pub(super) fn new(model: &Model, depth: usize, tokens: usize) -> Result<Track> {
+        let context = model.config().context_length;
+        if depth + tokens > context {
+            return Err(Error::InvalidArgument(format!(
+                "{} tokens do not fit into this model's context of {context}; ask for fewer",
+                depth + tokens
+            )));
+        }
+        let num_slots = (depth + tokens).div_ceil(BLOCK_TOKENS);
+        let pool = KvPool::new(model.kv_layout(), num_slots, &Device::Cpu)?;
+        let mut random = Text::new(3);
+        let mut payload = vec![0; model.kv_layout().slot_bytes()];
+        for slot in 0..depth.div_ceil(BLOCK_TOKENS) {
+            for value in payload.chunks_exact_mut(2) {
+                value.copy_from_slice(&small_f16(random.next()).to_le_bytes());
+            }
+            pool.write_slot(slot as u32, &payload)?;
+        }
+        let ordinary = model.tokenizer().encode(&Text::new(5).words(tokens));
+        let tokens = ordinary.into_iter().cycle().take(tokens).collect();
+        Ok(Track {
+            pool,
+            table: (0..num_slots as u32).collect(),
+            tokens,
+        })
+    }
+
+    /// Runs the first `tokens` tokens at `depth`, in pieces that end on multiples of `step`.
+    pub(super) fn run(
+        &self,
+        model: &Model,
+        depth: usize,
+        tokens: usize,
+        step: usize,
+    ) -> Result<()> {
+        let end = depth + tokens;
+        let mut at = depth;
+        while at < end {
+            let next = end.min((at / step + 1) * step);
+            model.forward(
+                &self.tokens[at - depth..next - depth],
+                at,
+                &self.pool,
+                &self.table,
+            )?;
+            at = next;
+        }
+        Ok(())
+    }
+}
+
+/// An f16 with random sign and fraction, magnitude in [0.5, 1).
+fn small_f16(random: u64) -> u16 {
+    0x3800 | (random as u16 & 0x83ff)
+}

@@ -1,0 +1,167 @@
+//! `chat`: conversations, their turns and their words.
+
+mod delete;
+mod show;
+mod turn;
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use engine::{Turn, TurnOptions};
+use serde_json::json;
+use store::{ConversationId, Format, MessageId, NewConversation};
+
+use crate::app::{App, now_ms};
+use crate::arguments::{ChatCommand, ExportFormat, TurnFlags};
+use crate::error::{Error, Result};
+use crate::output::Output;
+use crate::threads;
+
+/// Most hits that a search prints.
+const SEARCH_LIMIT: u32 = 100;
+
+pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
+    match command {
+        ChatCommand::Send {
+            conversation,
+            text,
+            parent,
+            flags,
+        } => {
+            let options = begin(&flags)?;
+            let turn = Turn::Send {
+                conversation: conversation.into(),
+                parent: parent.map(MessageId::from),
+                text: words(text)?,
+                options,
+            };
+            turn::run(&App::open(data_dir)?, turn, output)
+        }
+        ChatCommand::Edit {
+            conversation,
+            message,
+            text,
+            flags,
+        } => {
+            let options = begin(&flags)?;
+            let turn = Turn::Edit {
+                conversation: conversation.into(),
+                message: message.into(),
+                text: words(text)?,
+                options,
+            };
+            turn::run(&App::open(data_dir)?, turn, output)
+        }
+        ChatCommand::Regenerate {
+            conversation,
+            message,
+            flags,
+        } => {
+            let options = begin(&flags)?;
+            let turn = Turn::Regenerate {
+                conversation: conversation.into(),
+                message: message.into(),
+                options,
+            };
+            turn::run(&App::open(data_dir)?, turn, output)
+        }
+        other => run_without_model(other, &App::open(data_dir)?, output),
+    }
+}
+
+/// What needs the history only.
+fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result<()> {
+    match command {
+        ChatCommand::New { system, model } => new(app, system, model, output),
+        ChatCommand::Show { conversation } => show::conversation(app, &conversation.into(), output),
+        ChatCommand::List => show::list(app, output),
+        ChatCommand::Search { text } => search(app, &text, output),
+        ChatCommand::Delete { conversation } => {
+            delete::conversation(app, &conversation.into(), output)
+        }
+        ChatCommand::Export {
+            conversation,
+            format,
+        } => export(app, &conversation.into(), format, output),
+        ChatCommand::Send { .. } | ChatCommand::Edit { .. } | ChatCommand::Regenerate { .. } => {
+            unreachable!("a turn needs a model")
+        }
+    }
+}
+
+/// Threads first: nothing may compute before their number is set.
+fn begin(flags: &TurnFlags) -> Result<TurnOptions> {
+    threads::set(flags.threads)?;
+    Ok(TurnOptions {
+        greedy: flags.greedy,
+        seed: flags.seed,
+        max_tokens: flags.max_tokens,
+    })
+}
+
+/// The text itself, or standard input for `-`, without the line end that closes it.
+fn words(text: String) -> Result<String> {
+    if text != "-" {
+        return Ok(text);
+    }
+    let mut input = String::new();
+    std::io::stdin()
+        .read_to_string(&mut input)
+        .map_err(|error| {
+            Error::InvalidArgument(format!("standard input cannot be read as text: {error}"))
+        })?;
+    Ok(input
+        .strip_suffix('\n')
+        .map(|text| text.strip_suffix('\r').unwrap_or(text))
+        .unwrap_or(&input)
+        .to_owned())
+}
+
+fn new(app: &App, system: Option<String>, model: Option<String>, output: &Output) -> Result<()> {
+    if model.is_some() {
+        // A wrong name is told now, not at the first message.
+        app.model_path(model.as_deref())?;
+    }
+    let new = NewConversation {
+        system_prompt: system.unwrap_or_default(),
+        model,
+        ..NewConversation::default()
+    };
+    let conversation = app.history().create_conversation(new, now_ms())?;
+    output.line(&json!({ "conversation": conversation.id }), || {
+        conversation.id.to_string()
+    })
+}
+
+fn search(app: &App, text: &str, output: &Output) -> Result<()> {
+    let hits = app.history().search(text, SEARCH_LIMIT)?;
+    hits.iter().try_for_each(|hit| {
+        output.line(hit, || {
+            let snippet = hit.snippet.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!(
+                "{}  {}\n    {}: {snippet}",
+                hit.conversation, hit.message, hit.title
+            )
+        })
+    })
+}
+
+fn export(
+    app: &App,
+    id: &ConversationId,
+    format: Option<ExportFormat>,
+    output: &Output,
+) -> Result<()> {
+    let format = match (format, output.json) {
+        (Some(ExportFormat::Json), _) | (None, true) => Format::Json,
+        (Some(ExportFormat::Md), _) | (None, false) => Format::Markdown,
+    };
+    let text = app.history().export(id, format)?;
+    if let (Format::Json, true) = (format, output.json) {
+        let value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| Error::Internal(error.to_string()))?;
+        return output.object(&value);
+    }
+    output.text(text.strip_suffix('\n').unwrap_or(&text))?;
+    output.text("\n")
+}

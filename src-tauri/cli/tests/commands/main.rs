@@ -1,0 +1,8 @@
+//! The commands as scripts see them: a process each, over a tiny model.
+
+mod bench;
+mod cache;
+mod chat;
+mod errors;
+mod support;
+mod turns;
