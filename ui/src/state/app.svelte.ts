@@ -143,19 +143,19 @@ export class App implements ChatHost {
     this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat?.draft ?? '') });
   }
 
-  async exportConversation(id: ConversationId, format: ExportFormat): Promise<string | null> {
+  async copyConversation(id: ConversationId, format: ExportFormat): Promise<void> {
     try {
-      return await this.backend.exportConversation(id, format);
+      const text = await this.backend.exportConversation(id, format);
+      await this.copy(text, format === 'json' ? 'Copied as JSON' : 'Copied as Markdown');
     } catch (cause) {
       this.problem = problemOf(cause, false);
-      return null;
     }
   }
 
   async saveConversation(id: ConversationId, format: ExportFormat): Promise<void> {
     try {
       const path = await this.backend.saveConversation(id, format);
-      if (path !== null) this.toasts.show(`Saved as ${path}`);
+      if (path !== null) this.toasts.show(`Saved to ${path}`);
     } catch (cause) {
       this.problem = problemOf(cause, false);
     }

@@ -57,6 +57,7 @@ const SCENES = {
     fake: '',
     steps: async (page) => {
       await openNth(page, 1);
+      if (!(await page.getByTestId('search').isVisible())) await page.keyboard.press('Control+b');
       await page.getByTestId('conversation-item').first().focus();
       await page.keyboard.press('Delete');
       await page.getByTestId('toast').waitFor();

@@ -277,3 +277,12 @@ test('a turn waits for settings that are on their way', async () => {
   await app.send();
   expect(order).toEqual(['prompt', 'send']);
 });
+
+test('an export is copied or saved, and says so', async () => {
+  const { app } = await start('');
+  const chat = await openFirst(app);
+  await app.saveConversation(chat.id, 'json');
+  expect(app.toasts.list.at(-1)?.text).toBe('Saved to /home/you/Why bread needs steam.json');
+  await app.saveConversation('gone', 'json');
+  expect(app.problem?.code).toBe('conversation_missing');
+});

@@ -190,6 +190,11 @@ export class FakeBackend implements Backend {
     return `# ${conversation.title}\n\n${messages.map((message) => `**${message.role}**\n\n${message.text}\n`).join('\n')}`;
   }
 
+  async saveConversation(id: string, format: ExportFormat): Promise<string | null> {
+    await this.exportConversation(id, format);
+    return `/home/you/${this.entry(id).conversation.title}.${format === 'json' ? 'json' : 'md'}`;
+  }
+
   async appInfo(): Promise<AppInfo> {
     return { version: '0.1.0', device: 'CPU, 8 threads', data_dir: '/home/you/.local/share/reprise', model: this.models.find((one) => one.loaded)?.name ?? null };
   }
