@@ -39,8 +39,6 @@ export interface Backend {
   exportConversation(id: ConversationId, format: ExportFormat): Promise<string>;
   /** Asks where in the system's dialog and writes the export there; null when the person turned away. */
   saveConversation(id: ConversationId, format: ExportFormat): Promise<string | null>;
-  /** Asks where and writes the export there: its path, or null when the person turned away. */
-  saveConversation(id: ConversationId, format: ExportFormat): Promise<string | null>;
   appInfo(): Promise<AppInfo>;
   /** Opens an address in the system's browser, never in the webview. */
   openLink(url: string): Promise<void>;

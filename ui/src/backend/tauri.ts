@@ -35,7 +35,6 @@ export function tauriBackend(): Backend {
     clearCache: () => call('clear_cache'),
     exportConversation: (id, format) => call('export_conversation', { id, format }),
     saveConversation: (id, format) => call('save_conversation', { id, format }),
-    saveConversation: (id, format) => call('save_conversation', { id, format }),
     appInfo: () => call('app_info'),
     openLink: (url) => call('open_link', { url }),
   };

@@ -179,11 +179,6 @@ export class FakeBackend implements Backend {
     this.cache.clear();
   }
 
-  async saveConversation(id: string, format: ExportFormat): Promise<string | null> {
-    await this.exportConversation(id, format);
-    return `conversation.${format === 'json' ? 'json' : 'md'}`;
-  }
-
   async exportConversation(id: string, format: ExportFormat): Promise<string> {
     const { conversation, messages } = this.entry(id);
     if (format === 'json') return JSON.stringify({ conversation, messages }, null, 2);
