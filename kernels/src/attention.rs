@@ -254,13 +254,15 @@ fn reference(
                 None => score,
             }
         };
-        let seen = p.visible(offset + i);
-        let scores: Vec<f64> = seen.clone().map(score).collect();
+        let last = offset + i;
+        let in_window = |t: &usize| p.window.is_none_or(|window| last - t < window);
+        let seen: Vec<usize> = (0..=last).filter(in_window).collect();
+        let scores: Vec<f64> = seen.iter().map(|&t| score(t)).collect();
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let sum: f64 = weights.iter().sum();
         out.extend((0..dim).map(|d| {
-            let terms = weights.iter().zip(seen.clone());
+            let terms = weights.iter().zip(&seen);
             let total: f64 = terms.map(|(w, t)| w * f64::from(values[row(t) + d])).sum();
             (total / sum) as f32
         }));
