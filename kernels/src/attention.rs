@@ -263,7 +263,7 @@ fn reference(
         let sum: f64 = weights.iter().sum();
         out.extend((0..dim).map(|d| {
             let terms = weights.iter().zip(&seen);
-            let total: f64 = terms.map(|(w, t)| w * f64::from(values[row(t) + d])).sum();
+            let total: f64 = terms.map(|(w, t)| w * f64::from(values[row(*t) + d])).sum();
             (total / sum) as f32
         }));
     }

@@ -43,7 +43,7 @@ pub(super) fn product<const F: u8>(weights: &[u8], cols: usize, x: &[f32], out: 
     assert!(crate::cpu::path() == crate::cpu::Path::Avx2);
     let row_bytes = cols / GROUP * block_bytes(F);
     let (n, rows) = (x.len() / cols, weights.len() / row_bytes);
-    assert!(out.len() == n * rows && weights.len() == rows * row_bytes);
+    assert!(x.len() == n * cols && weights.len() == rows * row_bytes && out.len() == n * rows);
     let x = Activations::new(x, cols);
     let out = Output {
         values: out.as_mut_ptr(),
