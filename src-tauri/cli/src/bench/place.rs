@@ -103,22 +103,26 @@ pub(super) fn conversation(app: &App, num_tokens: usize) -> Result<(Conversation
     }
 }
 
-/// How many words make about `num_tokens` tokens as one message.
+/// How many words make a prompt of about `num_tokens` tokens as the first message.
 pub(super) fn words_for(app: &App, num_tokens: usize) -> Result<usize> {
     let id = app
         .history()
         .create_conversation(NewConversation::default(), now_ms())?
         .id;
-    Ok((num_tokens as f64 / tokens_per_word(app, &id)?) as usize)
+    let per_word = tokens_per_word(app, &id)?;
+    let template = prompt_tokens(app, &id, SAMPLE_WORDS)? - per_word * SAMPLE_WORDS as f64;
+    Ok(((num_tokens as f64 - template) / per_word).max(1.0) as usize)
 }
 
 fn tokens_per_word(app: &App, id: &ConversationId) -> Result<f64> {
-    let engine = app.engine()?;
-    let of = |words| -> Result<f64> {
-        let cost = engine.preview(id.clone(), None, Text::new(1).words(words))?;
-        Ok(f64::from(cost.of))
-    };
-    Ok((of(2 * SAMPLE_WORDS)? - of(SAMPLE_WORDS)?) / SAMPLE_WORDS as f64)
+    let more = prompt_tokens(app, id, 2 * SAMPLE_WORDS)?;
+    Ok((more - prompt_tokens(app, id, SAMPLE_WORDS)?) / SAMPLE_WORDS as f64)
+}
+
+fn prompt_tokens(app: &App, id: &ConversationId, words: usize) -> Result<f64> {
+    let text = Text::new(1).words(words);
+    let cost = app.engine()?.preview(id.clone(), None, text)?;
+    Ok(f64::from(cost.of))
 }
 
 fn append(
