@@ -20,6 +20,7 @@ mod fingerprint;
 mod gguf;
 mod header;
 mod jinja;
+mod marker;
 mod model;
 mod pre_tokenizer;
 mod rope_table;

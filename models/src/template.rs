@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 use crate::jinja::{Jinja, Rendered, Surroundings};
+use crate::marker::{marked, marker, next_marker};
 use crate::tokenizer::Tokenizer;
 
 /// Who speaks.
@@ -266,7 +267,13 @@ impl<'a> Conversation<'a> {
                 role: Role::User,
                 message: None,
             });
-            contents.push((turn.role, marked(&turn, i)));
+            // Stored ids hold the outer whitespace of the content already.
+            let content = if turn.stored().is_some() {
+                ""
+            } else {
+                turn.content()
+            };
+            contents.push((turn.role, marked(content, i)));
         }
         if self.merged {
             let (_, system) = contents.remove(0);
@@ -303,10 +310,9 @@ impl<'a> Conversation<'a> {
             return 0;
         };
         let behind = system + marker(0).len();
-        if behind <= user {
-            if let Some((at, len, _)) = self.tokenizer.find_special(&text[behind..user]) {
-                return behind + at + len;
-            }
+        let between = text.get(behind..user).unwrap_or_default();
+        if let Some((at, len, _)) = self.tokenizer.find_special(between) {
+            return behind + at + len;
         }
         let mut end = 0;
         while let Some((at, len, _)) = self.tokenizer.find_special(&text[end..system.min(user)]) {
@@ -361,35 +367,6 @@ impl<'a> Conversation<'a> {
         ids.extend(self.tokenizer.encode(&run));
         ids
     }
-}
-
-/// Private-use characters around the number of a message, which no template holds.
-const OPEN: char = '\u{f8f0}';
-const CLOSE: char = '\u{f8f1}';
-
-fn marker(index: usize) -> String {
-    format!("{OPEN}{index}{CLOSE}")
-}
-
-/// A content as the template gets it: the marker, between the content's own outer whitespace, so that a template that trims
-/// does so. Nothing but the marker where the ids are stored, which hold that whitespace already.
-fn marked(turn: &Turn<'_>, index: usize) -> String {
-    let content = if turn.stored().is_some() {
-        ""
-    } else {
-        turn.content()
-    };
-    let inner = content.trim_start();
-    let (lead, trail) = (content.len() - inner.len(), inner.trim_end().len());
-    format!("{}{}{}", &content[..lead], marker(index), &inner[trail..])
-}
-
-/// The first marker in a text: its start, number and end.
-fn next_marker(text: &str) -> Option<(usize, usize, usize)> {
-    let start = text.find(OPEN)?;
-    let end = start + text[start..].find(CLOSE)?;
-    let index = text[start + OPEN.len_utf8()..end].parse().ok()?;
-    Some((start, index, end + CLOSE.len_utf8()))
 }
 
 /// What follows the last marker of a message.
