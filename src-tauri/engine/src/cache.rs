@@ -205,7 +205,7 @@ impl Cache {
     }
 
     /// Waits for the writer and takes its answers.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.writer.flush();
         self.collect_results();
     }
@@ -264,26 +264,6 @@ impl Cache {
     /// The block store behind the pool.
     pub(crate) fn store(&self) -> &Mutex<BlockStore> {
         &self.store
-    }
-
-    /// Releases the slots of all blocks that no session holds.
-    pub(crate) fn evict_idle(&mut self) {
-        let ids: Vec<_> = self
-            .tree
-            .nodes()
-            .filter(|(_, node)| node.slot.is_some())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
-            if self
-                .tree
-                .get(&id)
-                .and_then(|node| node.slot)
-                .is_some_and(|slot| !self.pool.is_shared(slot))
-            {
-                self.drop_resident(&id);
-            }
-        }
     }
 
     /// Checks that the pool's counts are exactly the tree's slots plus `tables`.

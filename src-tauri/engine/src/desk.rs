@@ -75,13 +75,14 @@ impl Desk {
     /// Waits for work: the next turn, else the next other request. `None` when the engine is to end.
     pub(crate) fn next(&mut self) -> Option<Work> {
         loop {
+            // Before anything is taken in: who has seen the last event of a turn may send the next one.
+            self.running = None;
             self.poll();
             if let Some(turn) = self.turns.pop_front() {
                 self.running = Some(turn.conversation.clone());
                 self.stop = self.closing;
                 return Some(Work::Turn(turn));
             }
-            self.running = None;
             if let Some(envelope) = self.later.pop_front() {
                 return Some(Work::Other(envelope));
             }
@@ -303,7 +304,49 @@ fn title(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::title;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
+
+    use store::{History, NewConversation};
+
+    use super::{Desk, Work, title};
+    use crate::request::{Envelope, Request};
+    use crate::turn::{Turn, TurnOptions};
+
+    #[test]
+    fn a_turn_that_ended_does_not_refuse_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = History::open(&folder.path().join("history.db")).unwrap();
+        let conversation = history
+            .create_conversation(NewConversation::default(), 0)
+            .unwrap()
+            .id;
+        let (requests, inbox) = channel();
+        let mut desk = Desk::new(inbox, Arc::new(Mutex::new(history)), || 0);
+        for _ in 0..2 {
+            let (answers, _events) = channel();
+            let turn = Turn::Send {
+                conversation: conversation.clone(),
+                parent: None,
+                text: "hello".into(),
+                options: TurnOptions::default(),
+            };
+            requests
+                .send(Envelope {
+                    request: Request::Turn { turn },
+                    answers,
+                })
+                .unwrap();
+            // The turn that `next` gave before has ended by now. The second one goes missing when it is refused.
+            requests
+                .send(Envelope {
+                    request: Request::Loaded,
+                    answers: channel().0,
+                })
+                .unwrap();
+            assert!(matches!(desk.next(), Some(Work::Turn(_))));
+        }
+    }
 
     #[test]
     fn a_title_is_the_first_line_cut_at_a_word() {

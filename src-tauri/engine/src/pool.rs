@@ -38,11 +38,6 @@ impl BlockPool {
         self.refs.len()
     }
 
-    /// Slots that nobody holds.
-    pub fn num_free(&self) -> usize {
-        self.free.len()
-    }
-
     /// Takes a free slot with one reference, or `None` when all are held.
     pub fn allocate(&mut self) -> Option<u32> {
         let slot = self.free.pop()?;

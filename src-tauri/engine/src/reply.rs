@@ -94,9 +94,6 @@ impl Reply {
             if self.num_sampled >= self.max_tokens {
                 break MessageState::Length;
             }
-            if timeline.len() >= cache.context_tokens() {
-                break MessageState::ContextFull;
-            }
             if desk.poll() {
                 break MessageState::Stopped;
             }
@@ -112,6 +109,13 @@ impl Reply {
             self.show(desk, turn, text, &[id])?;
             if stopped {
                 break MessageState::Complete;
+            }
+            // The last token's keys and values are not needed before something follows it.
+            if self.num_sampled >= self.max_tokens {
+                break MessageState::Length;
+            }
+            if timeline.len() >= cache.context_tokens() {
+                break MessageState::ContextFull;
             }
             logits = session.advance(cache, &[id])?;
         };

@@ -1,0 +1,3 @@
+//! Scenarios that once went wrong, or well might, each named for its promise.
+
+mod branches;

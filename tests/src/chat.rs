@@ -1,0 +1,361 @@
+//! One conversation in a real engine over a real data folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use engine::{ContextUse, EditCost, Engine, EngineConfig, Turn, TurnEvent, TurnOptions};
+use store::{
+    BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
+    NewConversation, Prefill, Role, Sampling,
+};
+use tempfile::TempDir;
+
+use crate::Subject;
+
+/// What a turn ended with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The reply.
+    pub message: MessageId,
+    /// Its text.
+    pub text: String,
+    /// Its token ids.
+    pub ids: Vec<u32>,
+    /// Why it ended.
+    pub state: MessageState,
+    /// Counts.
+    pub prefill: Prefill,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+}
+
+/// A person with one conversation open. Replies are greedy and at most `max_tokens` long.
+pub struct Chat {
+    home: Home,
+    subject: Subject,
+    pool_bytes: u64,
+    open: Option<Open>,
+    /// The conversation that is open.
+    pub conversation: ConversationId,
+    /// Most tokens of a reply.
+    pub max_tokens: u32,
+}
+
+struct Open {
+    engine: Engine,
+    history: Arc<Mutex<History>>,
+    _folder: DataFolder,
+}
+
+/// A data folder: the test's own, or one that a killed process left.
+enum Home {
+    Own(TempDir),
+    Borrowed(PathBuf),
+}
+
+impl Home {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(folder) => folder.path(),
+            Self::Borrowed(path) => path,
+        }
+    }
+}
+
+impl Chat {
+    /// A new conversation in a new data folder.
+    pub fn new(subject: Subject) -> Self {
+        Self::with_system(subject, "")
+    }
+
+    /// A new conversation with a system prompt in a new data folder.
+    pub fn with_system(subject: Subject, system: &str) -> Self {
+        let home = tempfile::tempdir().expect("data folder");
+        subject.install(&home.path().join("models"));
+        let mut chat = Self {
+            home: Home::Own(home),
+            subject,
+            pool_bytes: 256 << 20,
+            open: None,
+            conversation: ConversationId::from(String::new()),
+            max_tokens: 8,
+        };
+        chat.start();
+        chat.conversation = chat.new_conversation(system);
+        chat
+    }
+
+    /// Opens a conversation that is already in a data folder.
+    pub fn resume(subject: Subject, home: &Path, conversation: &str) -> Self {
+        let mut chat = Self {
+            home: Home::Borrowed(home.to_owned()),
+            subject,
+            pool_bytes: 256 << 20,
+            open: None,
+            conversation: ConversationId::from(conversation.to_owned()),
+            max_tokens: 8,
+        };
+        chat.start();
+        chat
+    }
+
+    /// The same history in a new data folder that has no KV cache: what a cold run computes.
+    pub fn without_cache(&mut self) -> Self {
+        self.stop();
+        let home = tempfile::tempdir().expect("data folder");
+        self.subject.install(&home.path().join("models"));
+        for file in std::fs::read_dir(self.home.path())
+            .expect("data folder")
+            .flatten()
+        {
+            if file.file_name().to_string_lossy().starts_with("history") {
+                std::fs::copy(file.path(), home.path().join(file.file_name()))
+                    .expect("copy of history");
+            }
+        }
+        let mut twin = Self {
+            home: Home::Own(home),
+            subject: self.subject,
+            pool_bytes: self.pool_bytes,
+            open: None,
+            conversation: self.conversation.clone(),
+            max_tokens: self.max_tokens,
+        };
+        self.start();
+        twin.start();
+        twin
+    }
+
+    /// Another conversation beside this one.
+    pub fn new_conversation(&self, system: &str) -> ConversationId {
+        let new = NewConversation {
+            title: String::new(),
+            system_prompt: system.to_owned(),
+            model: None,
+            sampling: Sampling::default(),
+        };
+        self.history()
+            .create_conversation(new, 1_700_000_000_000)
+            .expect("conversation")
+            .id
+    }
+
+    /// Ends the engine and starts a new one over the same folder, with empty pools.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.start();
+    }
+
+    /// Ends the engine.
+    pub fn stop(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.engine.shutdown();
+        }
+    }
+
+    /// Starts an engine over the folder.
+    pub fn start(&mut self) {
+        let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
+        let history = Arc::new(Mutex::new(
+            History::open(&folder.history_path()).expect("history"),
+        ));
+        let store = BlockStore::open(&folder.kv_path(), Budget::Bytes(4 << 30));
+        let config = EngineConfig {
+            models_folder: folder.models_path(),
+            digests: Some(folder.path().join("digests.json")),
+            pool_bytes: self.pool_bytes,
+            clock: || 1_700_000_000_000,
+        };
+        let engine = Engine::start(config, Arc::clone(&history), store).expect("engine");
+        self.open = Some(Open {
+            engine,
+            history,
+            _folder: folder,
+        });
+    }
+
+    /// Restarts with pools of `pool_bytes`.
+    pub fn restart_with_pool(&mut self, pool_bytes: u64) {
+        self.pool_bytes = pool_bytes;
+        self.restart();
+    }
+
+    /// The data folder.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The folder of the block store.
+    pub fn kv(&self) -> PathBuf {
+        self.home.path().join("kv")
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.open.as_ref().expect("engine runs").engine
+    }
+
+    /// The history.
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.open
+            .as_ref()
+            .expect("engine runs")
+            .history
+            .lock()
+            .expect("history")
+    }
+
+    /// Sends a message after the active leaf.
+    pub fn say(&mut self, text: &str) -> Outcome {
+        let conversation = self.conversation.clone();
+        self.say_in(&conversation, text)
+    }
+
+    /// Sends a message in another conversation.
+    pub fn say_in(&mut self, conversation: &ConversationId, text: &str) -> Outcome {
+        self.turn(Turn::Send {
+            conversation: conversation.clone(),
+            parent: None,
+            text: text.to_owned(),
+            options: self.options(),
+        })
+    }
+
+    /// Sends a message after `parent`.
+    pub fn say_after(&mut self, parent: &MessageId, text: &str) -> Outcome {
+        self.turn(Turn::Send {
+            conversation: self.conversation.clone(),
+            parent: Some(parent.clone()),
+            text: text.to_owned(),
+            options: self.options(),
+        })
+    }
+
+    /// Edits a message.
+    pub fn edit(&mut self, message: &MessageId, text: &str) -> Outcome {
+        self.turn(Turn::Edit {
+            conversation: self.conversation.clone(),
+            message: message.clone(),
+            text: text.to_owned(),
+            options: self.options(),
+        })
+    }
+
+    /// Has a reply written again.
+    pub fn regenerate(&mut self, message: &MessageId) -> Outcome {
+        self.turn(Turn::Regenerate {
+            conversation: self.conversation.clone(),
+            message: message.clone(),
+            options: self.options(),
+        })
+    }
+
+    /// Has a reply go on.
+    pub fn go_on(&mut self, message: &MessageId) -> Outcome {
+        self.turn(Turn::Continue {
+            conversation: self.conversation.clone(),
+            message: message.clone(),
+            options: self.options(),
+        })
+    }
+
+    /// What an edit would cost.
+    pub fn preview(&self, message: Option<&MessageId>, text: &str) -> EditCost {
+        self.engine()
+            .preview(self.conversation.clone(), message.cloned(), text.to_owned())
+            .expect("preview")
+    }
+
+    /// How full the context is.
+    pub fn context(&self) -> ContextUse {
+        self.engine()
+            .context(self.conversation.clone())
+            .expect("context")
+    }
+
+    /// Runs a turn to its end; it must finish.
+    pub fn turn(&mut self, turn: Turn) -> Outcome {
+        let events: Vec<TurnEvent> = self.engine().submit(turn).collect();
+        self.outcome(&events)
+    }
+
+    /// What the last of `events` says; it must be `Finished`, and agree with what is stored.
+    pub fn outcome(&self, events: &[TurnEvent]) -> Outcome {
+        let Some(TurnEvent::Finished {
+            message,
+            text,
+            state,
+            prefill,
+            prompt_tokens,
+            ..
+        }) = events.last()
+        else {
+            panic!("the turn did not finish: {events:?}");
+        };
+        let stored = self.history().message(message).expect("reply");
+        assert_eq!(&stored.text, text, "what was reported is what is stored");
+        let ids = self.tokens(message);
+        Outcome {
+            message: message.clone(),
+            text: text.clone(),
+            ids,
+            state: *state,
+            prefill: *prefill,
+            prompt_tokens: *prompt_tokens,
+        }
+    }
+
+    /// Stored token ids of a message.
+    pub fn tokens(&self, message: &MessageId) -> Vec<u32> {
+        self.history()
+            .tokens(message, &self.subject.tokenizer())
+            .expect("history")
+            .unwrap_or_default()
+    }
+
+    /// All messages of the conversation, by creation.
+    pub fn messages(&self) -> Vec<Message> {
+        self.history()
+            .messages(&self.conversation)
+            .expect("messages")
+    }
+
+    /// The user messages of the active branch, first to last.
+    pub fn user_messages(&self) -> Vec<MessageId> {
+        let leaf = self
+            .history()
+            .conversation(&self.conversation)
+            .expect("conversation")
+            .active_leaf
+            .expect("leaf");
+        let branch = self.history().branch(&leaf).expect("branch");
+        branch
+            .into_iter()
+            .filter(|message| message.role == Role::User)
+            .map(|message| message.id)
+            .collect()
+    }
+
+    /// Tokens of the branch that ends in `leaf`.
+    pub fn branch_tokens(&self, leaf: &MessageId) -> Vec<u32> {
+        let branch = self.history().branch(leaf).expect("branch");
+        branch
+            .iter()
+            .flat_map(|message| self.tokens(&message.id))
+            .collect()
+    }
+
+    fn options(&self) -> TurnOptions {
+        TurnOptions {
+            greedy: true,
+            seed: None,
+            max_tokens: Some(self.max_tokens),
+        }
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

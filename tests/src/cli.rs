@@ -1,0 +1,92 @@
+//! The `reprise-cli` binary as a process.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+/// `reprise-cli` over one data folder, with `--json`.
+pub struct Cli {
+    data_dir: PathBuf,
+}
+
+/// A command that has not ended, and its output so far.
+pub struct Running {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Cli {
+    /// The binary over `data_dir`.
+    pub fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+        }
+    }
+
+    /// Runs a command to its end; it must succeed. One value for each line it printed.
+    pub fn run(&self, args: &[&str]) -> Vec<Value> {
+        let output = self.command(args).output().expect("reprise-cli starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(|line| {
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+            })
+            .collect()
+    }
+
+    /// Starts a command.
+    pub fn start(&self, args: &[&str]) -> Running {
+        let mut child = self
+            .command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("reprise-cli starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Running { child, lines }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .arg("--json")
+            .args(args)
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+impl Running {
+    /// The next line it prints, or `None` when it has ended.
+    pub fn next(&mut self) -> Option<Value> {
+        let line = self.lines.next()?.ok()?;
+        Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}")))
+    }
+
+    /// Ends it at once, as `kill -9` does, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+}
+
+/// `REPRISE_TEST_CLI`, or the binary beside this test's folder.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("REPRISE_TEST_CLI") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("path of the test");
+    let folder = test.ancestors().nth(2).expect("target folder");
+    let path = folder.join(format!("reprise-cli{}", std::env::consts::EXE_SUFFIX));
+    assert!(
+        path.is_file(),
+        "{path:?} is missing: run `cargo build -p reprise-cli` first"
+    );
+    path
+}
