@@ -1,0 +1,52 @@
+//! Model files: which there are, adding one, using one.
+
+use std::path::Path;
+
+use engine::{ModelEntry, catalog};
+use serde_json::json;
+use tauri::AppHandle;
+use tauri_plugin_dialog::DialogExt;
+
+use crate::api_error::ApiError;
+use crate::app::OpenApp;
+
+#[tauri::command(async)]
+pub(crate) fn list_models(app: OpenApp) -> Result<Vec<ModelEntry>, ApiError> {
+    let loaded = app.engine.loaded()?;
+    let name = loaded.as_ref().map(|model| model.name.as_str());
+    Ok(catalog::list(
+        &app.history(),
+        &app.data.models_path(),
+        name,
+    )?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn add_model(app: OpenApp, path: String) -> Result<ModelEntry, ApiError> {
+    Ok(catalog::add(
+        &mut app.history(),
+        &app.data.models_path(),
+        Path::new(&path),
+    )?)
+}
+
+/// Asks for a model file in the system's own dialog; nothing when the person turns away.
+#[tauri::command(async)]
+pub(crate) fn choose_model(handle: AppHandle) -> Option<String> {
+    let chosen = handle
+        .dialog()
+        .file()
+        .set_title("Add a model")
+        .add_filter("Model files (GGUF)", &["gguf"])
+        .blocking_pick_file();
+    chosen.map(|path| path.to_string())
+}
+
+/// Loads a model, which from then on is the one that new conversations use.
+#[tauri::command(async)]
+pub(crate) fn load_model(app: OpenApp, name: String) -> Result<(), ApiError> {
+    app.engine.load(Some(name.clone()))?;
+    Ok(app
+        .history()
+        .set_setting(catalog::DEFAULT_MODEL_SETTING, &json!(name))?)
+}

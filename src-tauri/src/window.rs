@@ -1,0 +1,79 @@
+//! The one window.
+
+use std::fs;
+use std::path::Path;
+
+use tauri::utils::config::Color;
+use tauri::webview::{NewWindowResponse, PageLoadEvent, WebviewWindowBuilder};
+use tauri::{Theme, Url, WebviewUrl};
+
+/// The page's own ground in both themes (`--page` of the UI), so that nothing flashes before it is drawn.
+const LIGHT: Color = Color(0xfd, 0xfd, 0xfc, 0xff);
+const DARK: Color = Color(0x18, 0x18, 0x17, 0xff);
+
+/// Makes the window; it shows itself once its page is there.
+pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> {
+    // The web view's own files (no chat data among them) stay in the data folder too, closed to others like the rest.
+    let webview_folder = data_folder.join("webview");
+    make_private(&webview_folder)?;
+    let window = WebviewWindowBuilder::new(tauri, "main", WebviewUrl::default())
+        .title("Reprise")
+        .inner_size(1180.0, 780.0)
+        .min_inner_size(640.0, 480.0)
+        .visible(false)
+        .data_directory(webview_folder)
+        .on_navigation(is_own_page)
+        .on_new_window(|_, _| NewWindowResponse::Deny)
+        .on_download(|_, _| false)
+        .on_page_load(|window, load| {
+            if load.event() == PageLoadEvent::Finished
+                && let Err(error) = window.show()
+            {
+                tracing::error!(%error, "the window cannot be shown");
+            }
+        })
+        .build()?;
+    let ground = if matches!(window.theme(), Ok(Theme::Dark)) {
+        DARK
+    } else {
+        LIGHT
+    };
+    window.set_background_color(Some(ground))
+}
+
+fn make_private(dir: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+/// A reply may hold links, and a reply is untrusted: the window never leaves its page.
+fn is_own_page(url: &Url) -> bool {
+    let own_host = matches!(url.host_str(), Some("localhost" | "tauri.localhost"));
+    let own_scheme = matches!(url.scheme(), "tauri" | "http" | "https");
+    let dev_server = cfg!(dev) && url.host_str() == Some("127.0.0.1");
+    url.as_str() == "about:blank" || (own_scheme && own_host && url.port().is_none()) || dev_server
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_own_page;
+
+    #[test]
+    fn the_window_never_leaves_its_page() {
+        let own = |url: &str| is_own_page(&url.parse().expect("a URL"));
+        assert!(own("tauri://localhost/index.html"));
+        assert!(own("http://tauri.localhost/"));
+        for foreign in [
+            "https://example.org/",
+            "http://localhost:8080/",
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "data:text/html,x",
+        ] {
+            assert!(!own(foreign), "{foreign}");
+        }
+    }
+}
