@@ -137,7 +137,7 @@ pub fn counts(finished: &Value) -> [u64; 3] {
     counts
 }
 
-/// About 300 tokens of the tiny model.
+/// About 310 tokens of the tiny model.
 pub fn long_text() -> String {
-    "the cache of a token block and the model that can use it ".repeat(10)
+    "the cache of a token block and the model that can use it ".repeat(20)
 }
