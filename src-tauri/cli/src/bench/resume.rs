@@ -167,7 +167,7 @@ fn report(
     let cold = Spread::of(of(State::Cold).map(|sample| sample.outcome.ttft_ms)).median;
     let model = setup.model_name();
     for state in State::ALL {
-        let Some(last) = of(state).last() else {
+        let Some(last) = of(state).next_back() else {
             if !output.json {
                 output.text(&format!(
                     "  {}: this system cannot be asked for it\n",
