@@ -1,0 +1,6 @@
+//! The real window: the application under a display, driven by the system's web driver, with the default model.
+//!
+//! `cargo xtask test` runs this inside `xvfb-run` and names the binary in `REPRISE_TEST_APP`.
+
+mod resume;
+mod window;
