@@ -30,10 +30,8 @@ pub(crate) fn refuse(reason: &str) -> ExitCode {
 }
 
 fn has_display() -> bool {
-    !cfg!(target_os = "linux")
-        || ["DISPLAY", "WAYLAND_DISPLAY"]
-            .iter()
-            .any(|name| std::env::var_os(name).is_some())
+    let names_one = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !cfg!(target_os = "linux") || names_one("DISPLAY") || names_one("WAYLAND_DISPLAY")
 }
 
 /// Error texts begin in lower case and end without a stop; a message to a person does neither.

@@ -3,4 +3,39 @@ import type { ConversationId } from "./ConversationId";
 import type { MessageId } from "./MessageId";
 import type { Sampling } from "./Sampling";
 
-export type Conversation = { id: ConversationId, title: string, system_prompt: string, model: string | null, sampling: Sampling, created_at: number, updated_at: number, active_leaf: MessageId | null, };
+/**
+ * A tree of messages with its settings.
+ */
+export type Conversation = { 
+/**
+ * Its name.
+ */
+id: ConversationId, 
+/**
+ * What the sidebar shows; empty until the first message or a rename.
+ */
+title: string, 
+/**
+ * The system prompt; may be empty.
+ */
+system_prompt: string, 
+/**
+ * The model chosen for it.
+ */
+model: string | null, 
+/**
+ * How replies are sampled.
+ */
+sampling: Sampling, 
+/**
+ * When it was created.
+ */
+created_at: number, 
+/**
+ * When its messages last changed.
+ */
+updated_at: number, 
+/**
+ * The end of the branch that is shown.
+ */
+active_leaf: MessageId | null, };

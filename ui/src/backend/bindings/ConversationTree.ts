@@ -2,4 +2,15 @@
 import type { Conversation } from "./Conversation";
 import type { Message } from "./Message";
 
-export type ConversationTree = { conversation: Conversation, messages: Array<Message>, };
+/**
+ * A conversation with every message of its tree.
+ */
+export type ConversationTree = { 
+/**
+ * The conversation.
+ */
+conversation: Conversation, 
+/**
+ * Its messages in the order they were written, all branches.
+ */
+messages: Array<Message>, };

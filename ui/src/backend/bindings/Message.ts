@@ -5,4 +5,51 @@ import type { MessageState } from "./MessageState";
 import type { Role } from "./Role";
 import type { TurnStats } from "./TurnStats";
 
-export type Message = { id: MessageId, conversation: ConversationId, parent: MessageId | null, role: Role, text: string, num_tokens: number, state: MessageState, model: string | null, stats: TurnStats | null, created_at: number, edited_from: MessageId | null, };
+/**
+ * One node of a conversation.
+ */
+export type Message = { 
+/**
+ * Its name.
+ */
+id: MessageId, 
+/**
+ * The tree it stands in.
+ */
+conversation: ConversationId, 
+/**
+ * What it follows; none for a root.
+ */
+parent: MessageId | null, 
+/**
+ * Who speaks.
+ */
+role: Role, 
+/**
+ * The words.
+ */
+text: string, 
+/**
+ * How many token ids are stored for it; 0 while they are not known.
+ */
+num_tokens: number, 
+/**
+ * How far it got.
+ */
+state: MessageState, 
+/**
+ * The model that wrote it.
+ */
+model: string | null, 
+/**
+ * What its turn cost.
+ */
+stats: TurnStats | null, 
+/**
+ * When it was created.
+ */
+created_at: number, 
+/**
+ * The message this one is an edit of.
+ */
+edited_from: MessageId | null, };

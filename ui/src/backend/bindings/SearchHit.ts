@@ -2,4 +2,23 @@
 import type { ConversationId } from "./ConversationId";
 import type { MessageId } from "./MessageId";
 
-export type SearchHit = { conversation: ConversationId, message: MessageId, title: string, snippet: string, };
+/**
+ * A message found by [`History::search`](crate::History::search).
+ */
+export type SearchHit = { 
+/**
+ * The conversation.
+ */
+conversation: ConversationId, 
+/**
+ * The message.
+ */
+message: MessageId, 
+/**
+ * The conversation's title.
+ */
+title: string, 
+/**
+ * The words around the match, plain text.
+ */
+snippet: string, };

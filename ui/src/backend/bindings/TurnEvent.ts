@@ -5,4 +5,95 @@ import type { MessageId } from "./MessageId";
 import type { MessageState } from "./MessageState";
 import type { Prefill } from "./Prefill";
 
-export type TurnEvent = { "event": "started", user: Message | null, reply: Message | null, } | { "event": "prefill", done: number, total: number, resident: number, restored: number, } | { "event": "token", text: string, } | { "event": "finished", message: MessageId, text: string, state: MessageState, prefill: Prefill, prompt_tokens: number, completion_tokens: number, ttft_ms: number, tokens_per_s: number, restore_ms: number, } | { "event": "context_full", message: MessageId | null, needed_tokens: number, limit_tokens: number, choices: Array<ContextChoice>, } | { "event": "error", code: string, message: string, };
+/**
+ * What happens during a turn, in order. The last event is `Finished`, `ContextFull` or `Error`.
+ */
+export type TurnEvent = { "event": "started", 
+/**
+ * The user's message, durable.
+ */
+user: Message | null, 
+/**
+ * The reply that is about to be written.
+ */
+reply: Message | null, } | { "event": "prefill", 
+/**
+ * Tokens that are ready.
+ */
+done: number, 
+/**
+ * Tokens of the prompt.
+ */
+total: number, 
+/**
+ * Of `done`: found in the pool.
+ */
+resident: number, 
+/**
+ * Of `done`: read from disk.
+ */
+restored: number, } | { "event": "token", 
+/**
+ * The text.
+ */
+text: string, } | { "event": "finished", 
+/**
+ * The reply.
+ */
+message: MessageId, 
+/**
+ * All of its text.
+ */
+text: string, 
+/**
+ * Why it ended: complete, stopped, length or `context_full`.
+ */
+state: MessageState, 
+/**
+ * Where the prompt's keys and values came from; adds up to `prompt_tokens` unless stopped while reading.
+ */
+prefill: Prefill, 
+/**
+ * Tokens of the prompt.
+ */
+prompt_tokens: number, 
+/**
+ * Tokens sampled.
+ */
+completion_tokens: number, 
+/**
+ * From the start of the work, with the model loaded, to the first token, in milliseconds.
+ */
+ttft_ms: number, 
+/**
+ * Sampling speed after the first token.
+ */
+tokens_per_s: number, 
+/**
+ * Time that reading blocks from disk took, in milliseconds.
+ */
+restore_ms: number, } | { "event": "context_full", 
+/**
+ * The user's message.
+ */
+message: MessageId | null, 
+/**
+ * Tokens that the prompt and one reply token need.
+ */
+needed_tokens: number, 
+/**
+ * Tokens that there is room for.
+ */
+limit_tokens: number, 
+/**
+ * What can be done.
+ */
+choices: Array<ContextChoice>, } | { "event": "error", 
+/**
+ * Stable code to branch on.
+ */
+code: string, 
+/**
+ * One sentence that says what to do.
+ */
+message: string, };
