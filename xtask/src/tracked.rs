@@ -15,6 +15,8 @@ const PATHS: [&str; 6] = [
     concat!("/ho", "me/"),
     concat!("/Us", "ers/"),
 ];
+/// Nobody's name: a home of theirs is an example.
+const EXAMPLE_USER: &str = "you/";
 /// What a lock file says about where a package came from.
 const ADDRESSES: [&str; 3] = [
     concat!("\"resol", "ved\": \"http"),
@@ -65,9 +67,11 @@ fn found(text: &str) -> impl Iterator<Item = (usize, String)> {
 fn begins_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
-        !before.is_some_and(|char| {
-            char.is_alphanumeric() || matches!(char, '.' | '-' | '_' | '/' | '}' | '~')
-        })
+        let of_nobody = line[at + path.len()..].starts_with(EXAMPLE_USER);
+        !of_nobody
+            && !before.is_some_and(|char| {
+                char.is_alphanumeric() || matches!(char, '.' | '-' | '_' | '/' | '}' | '~')
+            })
     })
 }
 
@@ -80,6 +84,7 @@ mod tests {
         let home = concat!("/ho", "me/");
         assert_eq!(found(&format!("x\nopen({home}me/file)")).count(), 1);
         assert_eq!(found(&format!("see example.org{home}page")).count(), 0);
+        assert_eq!(found(&format!("'{home}you/file'")).count(), 0);
         assert_eq!(
             found(concat!("\"resol", "ved\": \"https://example.org/a.tgz\"")).count(),
             1
