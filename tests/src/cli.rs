@@ -62,13 +62,17 @@ impl Cli {
     }
 }
 
-impl Running {
-    /// The next line it prints, or `None` when it has ended.
-    pub fn next(&mut self) -> Option<Value> {
+/// The lines it prints, until it has ended.
+impl Iterator for Running {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
         let line = self.lines.next()?.ok()?;
         Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}")))
     }
+}
 
+impl Running {
     /// Ends it at once, as `kill -9` does, and waits until it is gone.
     pub fn kill(mut self) {
         self.child.kill().expect("kill");

@@ -193,7 +193,7 @@ impl Desk {
                 }
                 let accepted = accepted(user.id.clone(), false);
                 accepted.emit(TurnEvent::Started {
-                    user: Some(user),
+                    user: Some(Box::new(user)),
                     reply: None,
                 });
                 Ok(Some(accepted))
@@ -204,14 +204,14 @@ impl Desk {
                 let accepted = accepted(new.id.clone(), false);
                 if new.role == Role::User {
                     accepted.emit(TurnEvent::Started {
-                        user: Some(new),
+                        user: Some(Box::new(new)),
                         reply: None,
                     });
                     return Ok(Some(accepted));
                 }
                 accepted.emit(TurnEvent::Started {
                     user: None,
-                    reply: Some(new.clone()),
+                    reply: Some(Box::new(new.clone())),
                 });
                 accepted.emit(TurnEvent::stored(new));
                 Ok(None)

@@ -90,9 +90,9 @@ pub enum TurnEvent {
     /// A message has been stored: first the user's, then the empty reply.
     Started {
         /// The user's message, durable.
-        user: Option<Message>,
+        user: Option<Box<Message>>,
         /// The reply that is about to be written.
-        reply: Option<Message>,
+        reply: Option<Box<Message>>,
     },
     /// How far the prompt is.
     Prefill {

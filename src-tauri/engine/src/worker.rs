@@ -96,7 +96,7 @@ impl Worker {
         let (prompt, message, ids) = begin(desk, cache, &conversation, turn, prompt)?;
         turn.emit(TurnEvent::Started {
             user: None,
-            reply: Some(message.clone()),
+            reply: Some(Box::new(message.clone())),
         });
 
         let mut session = Session::new();
@@ -115,7 +115,7 @@ impl Worker {
             ids: reply.ids.clone(),
         };
         desk.history()
-            .finish_reply(&message.id, &reply.text, &tokens, state, stats.clone())?;
+            .finish_reply(&message.id, &reply.text, &tokens, state, stats)?;
         let chain = session.chain().to_vec();
         let last = session.close(cache);
         refer(desk, cache, &message, chain, last)?;

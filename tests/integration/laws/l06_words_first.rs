@@ -177,7 +177,7 @@ fn killed_while_writing(subject: Subject, num_tokens: usize) {
     let mut running = killed.start(&prose(0, 80), "4000");
     let mut shown = String::new();
     let mut pieces = 0;
-    while let Some(event) = running.next() {
+    for event in running.by_ref() {
         if is(&event, "token") {
             shown.push_str(event["text"].as_str().expect("text"));
             pieces += 1;
@@ -224,7 +224,7 @@ fn a_kill_while_saving_resumes_to_the_same_tokens() {
     for delay_ms in [0, 1, 3, 6, 10, 20, 40] {
         let killed = Killed::new(Subject::TINY);
         let mut running = killed.start(&prose(0, 400), "3");
-        while let Some(event) = running.next() {
+        for event in running.by_ref() {
             if is(&event, "finished") || is(&event, "token") {
                 break;
             }
