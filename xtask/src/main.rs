@@ -2,7 +2,8 @@
 //!
 //! `run` makes a fresh machine ready (system packages, default model, UI, release build) and opens the window;
 //! `test` makes it ready in the same way and then runs every check and test there is, in one fixed order.
-//! Both may be repeated: whatever is already there and right is left alone.
+//! `model` does of all this only the fetching of the default model, for a plain `cargo test`.
+//! All may be repeated: whatever is already there and right is left alone.
 //!
 //! It does not build installers (the hosted workflow does) and it changes nothing outside the checkout, the target
 //! folder, the system's package database (asked for aloud) and the application's data folder (the model).
@@ -24,7 +25,8 @@ use std::process::ExitCode;
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "usage: cargo xtask run [-- ARGUMENTS OF THE APP]
-       cargo xtask test";
+       cargo xtask test
+       cargo xtask model    fetches the default model only";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let outcome = match command.as_deref() {
         Some("run") => run::run(&rest),
         Some("test") if rest.is_empty() => test::test(),
+        Some("model") if rest.is_empty() => model(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -48,4 +51,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn model() -> Result<()> {
+    let path = model::fetch(&workspace::data_folder()?)?;
+    println!("The default model is {}", path.display());
+    Ok(())
 }
