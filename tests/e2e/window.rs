@@ -1,7 +1,7 @@
 //! One run of the application, as a person at the screen sees it.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Window {
     client: Client,
     driver: Child,
+    folder: PathBuf,
 }
 
 /// What stands on the page under one reply.
@@ -35,6 +36,7 @@ impl Window {
     pub async fn open(data_dir: &Path) -> Self {
         let app = std::env::var("REPRISE_TEST_APP")
             .expect("REPRISE_TEST_APP names the application: run `cargo xtask test`");
+        let folder = data_dir.join("reprise");
         let port = free_port();
         let driver = Command::new("WebKitWebDriver")
             .arg(format!("--port={port}"))
@@ -47,7 +49,7 @@ impl Window {
             .stderr(Stdio::null())
             .spawn()
             .expect("WebKitWebDriver is installed");
-        let options = json!({ "binary": app, "args": ["--data-dir", data_dir.join("reprise")] });
+        let options = json!({ "binary": app, "args": ["--data-dir", folder] });
         let capabilities: Capabilities = [("webkitgtk:browserOptions".to_owned(), options)]
             .into_iter()
             .collect();
@@ -65,20 +67,43 @@ impl Window {
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         };
-        let window = Self { client, driver };
+        let window = Self {
+            client,
+            driver,
+            folder,
+        };
         window.find("composer").await;
         window
     }
 
-    /// Quits the application.
-    pub async fn quit(mut self) {
-        self.client
-            .clone()
-            .close()
-            .await
-            .expect("the window closes");
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
+    /// Quits the application as logging out does, and waits until it has saved and is gone. (The end of a driver's
+    /// session ends the page, not the application.)
+    pub async fn quit(self) {
+        let pid = self.process().expect("the application runs");
+        let asked = Command::new("kill").arg(pid.to_string()).status();
+        assert!(
+            asked.is_ok_and(|status| status.success()),
+            "the application can be asked to end"
+        );
+        let start = Instant::now();
+        while self.process().is_some() {
+            assert!(start.elapsed() < PATIENCE, "the application does not end");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The application's process: the one whose command line names this data folder.
+    fn process(&self) -> Option<u32> {
+        let argument = self.folder.as_os_str().as_encoded_bytes();
+        let processes = std::fs::read_dir("/proc").expect("processes are listed");
+        processes.flatten().find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+            command
+                .split(|byte| *byte == 0)
+                .any(|word| word == argument)
+                .then_some(pid)
+        })
     }
 
     /// The element with a test id, waited for.

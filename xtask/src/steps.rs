@@ -25,24 +25,8 @@ impl Steps {
 
     /// Does one step; says its name before and its time after.
     pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        println!("\n── {name}");
-        let start = Instant::now();
-        let outcome = work();
-        let time = start.elapsed();
-        self.done.push((name.to_owned(), time));
-        match outcome {
-            Ok(()) => {
-                println!("── {name}: {}", shown(time));
-                Ok(())
-            }
-            Err(reason) => {
-                self.summary();
-                Err(format!(
-                    "step `{name}` failed after {}: {reason}",
-                    shown(time)
-                ))
-            }
-        }
+        let outcome = self.timed(name, work);
+        self.ended(outcome)
     }
 
     /// A step that is one command.
@@ -53,7 +37,7 @@ impl Steps {
     /// A step that is one test runner: its tests are counted, and running none is a failure.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> Result<()> {
         let (mut passed, mut failed) = (0, 0);
-        let outcome = self.step(name, || {
+        let outcome = self.timed(name, || {
             process::tee(command, |line| {
                 if let Some(count) = counted(line) {
                     passed += count.0;
@@ -67,6 +51,34 @@ impl Steps {
         });
         self.passed += passed;
         self.failed += failed;
+        self.ended(outcome)
+    }
+
+    fn timed(&mut self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("\n── {name}");
+        let start = Instant::now();
+        let outcome = work();
+        let time = start.elapsed();
+        self.done.push((name.to_owned(), time));
+        match outcome {
+            Ok(()) => {
+                println!("── {name}: {}", shown(time));
+                Ok(())
+            }
+            Err(reason) => Err(format!(
+                "step `{name}` failed after {}: {reason}",
+                shown(time)
+            )),
+        }
+    }
+
+    /// After a failure nothing more is done, so that the summary is due.
+    fn ended(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            // The closing line must not look like a success, also where it was no test that failed.
+            self.failed = self.failed.max(1);
+            self.summary();
+        }
         outcome
     }
 
