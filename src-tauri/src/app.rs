@@ -55,7 +55,8 @@ impl App {
         }
     }
 
-    /// A deletion can be undone for as long as the window is open, no longer.
+    /// A deletion can be undone until the application starts again. Not at the end: the engine may be writing a reply,
+    /// and closing must not wait for it.
     fn empty_trash(&self) {
         let purged = self
             .history()
@@ -89,7 +90,6 @@ impl Running {
     pub(crate) fn close(&self) {
         let app = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(app) = app {
-            app.empty_trash();
             // A command on another thread may hold the application for a moment longer; the engine need not wait for it.
             app.engine.shutdown();
         }
