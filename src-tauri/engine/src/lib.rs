@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod pool;
 mod prompt;
+mod question;
 mod reply;
 mod request;
 mod session;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use candle_core::Device;
-use models::{DigestCache, Model, ModelInfo, Role};
+use models::{DigestCache, Model, ModelInfo};
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
     TurnStats,
@@ -14,13 +14,13 @@ use store::{
 
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk, Work};
-use crate::prompt::{self, Part, Prompt};
+use crate::prompt::{self, Prompt};
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
-use crate::turn::{ContextChoice, ContextUse, EditCost, TurnEvent};
+use crate::turn::{ContextChoice, TurnEvent};
 use crate::writer::lock;
-use crate::{Error, Result, catalog};
+use crate::{Error, Result, catalog, question};
 
 /// What the engine thread works with.
 pub(crate) struct Worker {
@@ -160,7 +160,7 @@ impl Worker {
             }
             question
             @ (Request::Preview { .. } | Request::Context { .. } | Request::CacheStats) => {
-                answer_question(question, &self.desk, self.cache.as_ref(), &self.store)
+                question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
         }
@@ -331,7 +331,7 @@ fn generate(
                 Request::Loaded => Answer::Model {
                     info: Some(cache.model().info().clone()),
                 },
-                question => answer_question(question, desk, Some(cache), cache.store())
+                question => question::answer(question, desk, Some(cache), cache.store())
                     .unwrap_or_else(|error| Answer::from(&error)),
             };
             let _ = answers.send(answer);
@@ -392,68 +392,5 @@ fn finished(message: MessageId, text: String, state: MessageState, stats: &TurnS
         ttft_ms,
         tokens_per_s,
         restore_ms,
-    }
-}
-
-/// Questions that change nothing (law 7): what an edit costs, how full the context is, what is on disk.
-fn answer_question(
-    question: Request,
-    desk: &Desk,
-    cache: Option<&Cache>,
-    store: &Mutex<BlockStore>,
-) -> Result<Answer> {
-    let history = desk.history();
-    let find = |id: &ConversationId| {
-        history
-            .conversation(id)
-            .map_err(|_| Error::ConversationMissing(id.to_string()))
-    };
-    let no_model = || Error::ModelMissing("no model is loaded yet".into());
-    match question {
-        Request::Preview {
-            conversation,
-            message,
-            text,
-        } => {
-            let conversation = find(&conversation)?;
-            let cache = cache.ok_or_else(no_model)?;
-            let (role, above) = match &message {
-                Some(message) => {
-                    let old = history
-                        .message(message)
-                        .map_err(|_| Error::MessageMissing(message.to_string()))?;
-                    (Part::from(old.clone()).role, old.parent)
-                }
-                None => (Role::User, conversation.active_leaf.clone()),
-            };
-            let mut parts = prompt::branch(&history, above.as_ref())?;
-            parts.push(Part {
-                id: None,
-                role,
-                text,
-            });
-            let prompt = prompt::build(&history, cache.model(), &conversation, &parts)?;
-            let keeps = cache.tree.find(&prompt.tokens).num_tokens() as u32;
-            Ok(Answer::Cost(EditCost {
-                keeps,
-                of: prompt.tokens.len() as u32,
-            }))
-        }
-        Request::Context { conversation } => {
-            let conversation = find(&conversation)?;
-            let cache = cache.ok_or_else(no_model)?;
-            let parts = prompt::branch(&history, conversation.active_leaf.as_ref())?;
-            let used = match parts.is_empty() {
-                true => 0,
-                false => prompt::build(&history, cache.model(), &conversation, &parts)?
-                    .tokens
-                    .len() as u32,
-            };
-            Ok(Answer::Context(ContextUse {
-                used,
-                limit: cache.context_tokens() as u32,
-            }))
-        }
-        _ => Ok(Answer::CacheStats(lock(store).stats())),
     }
 }

@@ -1,0 +1,80 @@
+//! Questions that change nothing (law 7): what an edit costs, how full the context is, what is on disk.
+
+use std::sync::Mutex;
+
+use models::Role;
+use store::{BlockStore, ConversationId};
+
+use crate::cache::Cache;
+use crate::desk::Desk;
+use crate::prompt::{self, Part};
+use crate::request::{Answer, Request};
+use crate::turn::{ContextUse, EditCost};
+use crate::writer::lock;
+use crate::{Error, Result};
+
+/// Answers `Preview`, `Context` and `CacheStats`.
+///
+/// # Errors
+/// When what is asked about does not exist, or no model is loaded.
+pub(crate) fn answer(
+    question: Request,
+    desk: &Desk,
+    cache: Option<&Cache>,
+    store: &Mutex<BlockStore>,
+) -> Result<Answer> {
+    let history = desk.history();
+    let find = |id: &ConversationId| {
+        history
+            .conversation(id)
+            .map_err(|_| Error::ConversationMissing(id.to_string()))
+    };
+    let no_model = || Error::ModelMissing("no model is loaded yet".into());
+    match question {
+        Request::Preview {
+            conversation,
+            message,
+            text,
+        } => {
+            let conversation = find(&conversation)?;
+            let cache = cache.ok_or_else(no_model)?;
+            let (role, above) = match &message {
+                Some(message) => {
+                    let old = history
+                        .message(message)
+                        .map_err(|_| Error::MessageMissing(message.to_string()))?;
+                    (Part::from(old.clone()).role, old.parent)
+                }
+                None => (Role::User, conversation.active_leaf.clone()),
+            };
+            let mut parts = prompt::branch(&history, above.as_ref())?;
+            parts.push(Part {
+                id: None,
+                role,
+                text,
+            });
+            let prompt = prompt::build(&history, cache.model(), &conversation, &parts)?;
+            let keeps = cache.tree.find(&prompt.tokens).num_tokens() as u32;
+            Ok(Answer::Cost(EditCost {
+                keeps,
+                of: prompt.tokens.len() as u32,
+            }))
+        }
+        Request::Context { conversation } => {
+            let conversation = find(&conversation)?;
+            let cache = cache.ok_or_else(no_model)?;
+            let parts = prompt::branch(&history, conversation.active_leaf.as_ref())?;
+            let used = match parts.is_empty() {
+                true => 0,
+                false => prompt::build(&history, cache.model(), &conversation, &parts)?
+                    .tokens
+                    .len() as u32,
+            };
+            Ok(Answer::Context(ContextUse {
+                used,
+                limit: cache.context_tokens() as u32,
+            }))
+        }
+        _ => Ok(Answer::CacheStats(lock(store).stats())),
+    }
+}
