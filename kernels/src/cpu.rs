@@ -1,73 +1,144 @@
 //! Which instructions the machine has, found out at run time: builds are for the baseline of the architecture.
 
-/// Counts changes of what the operations compute. Bump it with any change of an order of accumulation, a rounding or a
-/// format, of our own or of the tensor library's products: cached keys and values of another epoch are never used.
-const NUMERICS_EPOCH: u32 = 1;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::{Avx2, Avx512};
+use crate::lanes::{Lanes, Scalar};
 
-/// The instruction path of the machine. Paths differ in the last bits of their results.
+/// Counts changes of what the operations compute. Bump it with any change of an order of accumulation, a rounding or a
+/// format: cached keys and values of another epoch are never used.
+const NUMERICS_EPOCH: u32 = 2;
+
+/// An instruction path. All give the same bits (see [`Lanes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
+pub enum Path {
     /// Baseline instructions.
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
-}
-
-/// The fastest path this machine can run.
-pub(crate) fn path() -> Path {
+    /// As `Avx2`, with the 8-bit dot products of AVX-VNNI.
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
-    {
-        return Path::Avx2;
-    }
-    Path::Scalar
-}
-
-/// Version of the numerics and the instruction path chosen at run time, e.g. `1/avx2`. It belongs in the fingerprint of
-/// cached keys and values, since results differ between paths.
-pub fn numerics() -> String {
-    let path = match path() {
-        Path::Avx2 => "avx2",
-        Path::Scalar if cfg!(target_feature = "neon") => "neon",
-        Path::Scalar => "scalar",
-    };
-    format!("{NUMERICS_EPOCH}/{path}{}", library_path())
-}
-
-/// What the tensor library's own products choose by, beyond `path`.
-fn library_path() -> &'static str {
+    AvxVnni,
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512vl") {
-            return "+bf16";
-        }
-        if path() == Path::Scalar && is_x86_feature_detected!("avx2") {
-            return "+avx2";
-        }
-    }
-    ""
+    Avx512,
 }
 
-/// Defines `$name`, which runs the inlined function `$body` compiled for AVX2 where the machine has it. Without fused
-/// multiply-adds in `$body` both compilations give the same bits.
-macro_rules! widened {
-    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) = $body:path) => {
-        $(#[$doc])*
-        fn $name($($arg: $ty),*) {
-            #[cfg(target_arch = "x86_64")]
+impl Path {
+    /// The paths this machine can run, the fastest first.
+    pub fn available() -> Vec<Path> {
+        let mut paths = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni")
             {
-                #[target_feature(enable = "avx2,fma,f16c")]
-                fn avx2($($arg: $ty),*) {
-                    $body($($arg),*)
-                }
-                if crate::cpu::path() == crate::cpu::Path::Avx2 {
-                    // SAFETY: the machine has the three features.
-                    return unsafe { avx2($($arg),*) };
-                }
+                paths.push(Path::Avx512);
             }
-            $body($($arg),*)
+            if is_x86_feature_detected!("avxvnni") {
+                paths.push(Path::AvxVnni);
+            }
+            paths.push(Path::Avx2);
+        }
+        paths.push(Path::Scalar);
+        paths
+    }
+
+    /// The fastest path this machine can run.
+    pub fn best() -> Path {
+        Path::available()[0]
+    }
+}
+
+/// Version of the numerics. It belongs in the fingerprint of cached keys and values; the instruction path does not,
+/// since it does not change a bit.
+pub fn numerics() -> String {
+    NUMERICS_EPOCH.to_string()
+}
+
+/// An operation written once for all paths.
+pub(crate) trait Kernel {
+    /// What it returns.
+    type Out;
+
+    /// Runs with the lanes of a path. Implementations are `#[inline(always)]`, as everything they call with vectors, so
+    /// that they are compiled inside the function that enables the path's instructions.
+    ///
+    /// # Safety
+    /// The machine has the instructions of `L`.
+    unsafe fn run<L: Lanes>(self) -> Self::Out;
+}
+
+/// Runs a kernel on a path.
+#[inline]
+pub(crate) fn run<K: Kernel>(path: Path, kernel: K) -> K::Out {
+    match path {
+        // SAFETY: baseline instructions.
+        Path::Scalar => unsafe { kernel.run::<Scalar>() },
+        // SAFETY: a `Path` is only made by `available`, which found the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Path::Avx2 => unsafe { avx2(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Path::AvxVnni => unsafe { avx_vnni(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Path::Avx512 => unsafe { avx512(kernel) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn avx2<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: this function has the instructions.
+    unsafe { kernel.run::<Avx2<false>>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn avx_vnni<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: this function has the instructions.
+    unsafe { kernel.run::<Avx2<true>>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn avx512<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: this function has the instructions.
+    unsafe { kernel.run::<Avx512>() }
+}
+
+/// Defines `$name`, which runs the inlined function `$body` compiled for a path. Plain Rust is vectorised without changing
+/// the order of any operation, so that all compilations give the same bits.
+macro_rules! widened {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),*) = $body:path) => {
+        $(#[$doc])*
+        $vis fn $name(path: crate::cpu::Path, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) {
+                $body($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
+            fn avx512($($arg: $ty),*) {
+                $body($($arg),*)
+            }
+            match path {
+                crate::cpu::Path::Scalar => $body($($arg),*),
+                // SAFETY: a `Path` is only made where the machine has its instructions.
+                #[cfg(target_arch = "x86_64")]
+                crate::cpu::Path::Avx2 | crate::cpu::Path::AvxVnni => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                crate::cpu::Path::Avx512 => unsafe { avx512($($arg),*) },
+            }
         }
     };
 }
@@ -78,11 +149,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numerics_name_the_epoch_and_the_path() {
-        let numerics = numerics();
-        let (epoch, path) = numerics.split_once('/').unwrap();
-        assert_eq!(epoch.parse(), Ok(NUMERICS_EPOCH));
-        assert!(!path.is_empty());
-        assert_eq!(super::numerics(), numerics);
+    fn the_best_path_is_available_and_scalar_always_is() {
+        let paths = Path::available();
+        assert_eq!(paths[0], Path::best());
+        assert_eq!(paths.last(), Some(&Path::Scalar));
     }
 }

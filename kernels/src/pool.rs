@@ -1,10 +1,12 @@
 //! The pool of KV slots: one tensor, equal slots, no bookkeeping (who holds which slot is the caller's business).
 
+use std::sync::{Mutex, PoisonError};
+
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor};
 use half::f16;
 use half::vec::HalfBitsVecExt;
 
-use crate::input::{f16_slice, f16_slice_mut};
+use crate::output::Shared;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
 
 /// A pool of equal slots in one f16 tensor `[num_slots, slot_elems]`.
@@ -96,6 +98,18 @@ impl KvPool {
         })?)
     }
 
+    /// Calls `f` with the memory of all slots, for threads that write different rows at once.
+    pub(crate) fn with_memory<T>(&self, f: impl Fn(Shared<'_, f16>) -> T) -> Result<T> {
+        let access = Access {
+            f,
+            result: Mutex::new(None),
+        };
+        self.tensor.inplace_op1(&access)?;
+        let result = access.result.into_inner();
+        let result = result.unwrap_or_else(PoisonError::into_inner);
+        Ok(result.expect("the operation ran"))
+    }
+
     /// An error unless `table` names a slot of this pool for each of the tokens `0..num_tokens`.
     pub(crate) fn check_table(
         &self,
@@ -132,6 +146,45 @@ impl KvPool {
         }
         let reason = format!("{len} bytes for a slot of {}", self.layout.slot_bytes());
         Err(Error::argument(op, reason))
+    }
+}
+
+struct Access<F, T> {
+    f: F,
+    result: Mutex<Option<T>>,
+}
+
+impl<T, F: Fn(Shared<'_, f16>) -> T> InplaceOp1 for Access<F, T> {
+    fn name(&self) -> &'static str {
+        "kv memory"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let result = (self.f)(Shared::new(f16_slice_mut(storage, layout)?));
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        Ok(())
+    }
+}
+
+/// The values of a contiguous f16 tensor.
+fn f16_slice<'a>(s: &'a CpuStorage, l: &Layout) -> candle_core::Result<&'a [f16]> {
+    let (start, end) = contiguous(l)?;
+    Ok(&s.as_slice::<f16>()?[start..end])
+}
+
+/// The values of a contiguous f16 tensor, for writing.
+fn f16_slice_mut<'a>(s: &'a mut CpuStorage, l: &Layout) -> candle_core::Result<&'a mut [f16]> {
+    let (start, end) = contiguous(l)?;
+    match s {
+        CpuStorage::F16(values) => Ok(&mut values[start..end]),
+        _ => candle_core::bail!("expected f16 values"),
+    }
+}
+
+fn contiguous(l: &Layout) -> candle_core::Result<(usize, usize)> {
+    match l.contiguous_offsets() {
+        Some(range) => Ok(range),
+        None => candle_core::bail!("expected a contiguous tensor, got {l:?}"),
     }
 }
 

@@ -1,47 +1,125 @@
-//! Products with quantized weights, as they come from the file.
+//! Products with weights in any GGUF format.
 //!
-//! The general path is the tensor library's dot product of one row and one activation vector, which depends on nothing
-//! else; its repacked and tiled products depend on how many tokens there are, so they are not used. `Q4_0`, `Q4_1` and
-//! `Q8_0` have a path of our own on x86-64 with AVX2: activations are quantized to int8 in groups of 32, integers are
-//! multiplied per group, groups are added up in order.
+//! Weights are repacked once, when they are loaded: sixteen rows interleaved (`packed` draws it). Quantized ones are
+//! multiplied with activations rounded to int8 in groups of 32, which is the only error the product adds; weights of 16 and
+//! 32 bits are multiplied as floats (`dense`).
 
 mod activations;
-#[cfg(target_arch = "x86_64")]
-mod avx2;
+mod dense;
+mod format;
+mod packed;
+mod product;
+#[cfg(test)]
+mod tests;
 
-use std::borrow::Cow;
+use std::ops::Range;
 
-use candle_core::quantized::{GgmlDType, QuantizedType};
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Shape, Tensor};
+use candle_core::quantized::GgmlDType;
+use half::{bf16, f16};
 
-use crate::cpu::{Path, path};
-use crate::input::{f32_input, f32_slice};
+pub(crate) use activations::{Activations, scale_of};
+pub(crate) use dense::Element;
+
+use crate::cpu::{self, Path};
+use crate::lanes::LANES;
+use crate::output::{Output, Shared};
+use crate::team::Team;
 use crate::{Error, Result};
 
 const OP: &str = "quantized matrix";
 
-/// A weight matrix `[rows, cols]` in any GGUF quantization.
+/// A weight matrix `[rows, cols]` in any GGUF format.
 pub struct QuantizedMatrix {
     rows: usize,
     cols: usize,
-    blocks: Box<dyn QuantizedType>,
+    dtype: GgmlDType,
+    weights: Box<dyn Weights>,
 }
 
 impl std::fmt::Debug for QuantizedMatrix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "QuantizedMatrix({} x {}, {:?})",
-            self.rows,
-            self.cols,
-            self.dtype()
-        )
+        let (rows, cols, dtype) = (self.rows, self.cols, self.dtype);
+        write!(f, "QuantizedMatrix({rows} x {cols}, {dtype:?})")
+    }
+}
+
+/// Repacked weights of one format.
+trait Weights: Send + Sync {
+    /// Whether products read the quantized activations; else the floats.
+    fn takes_quantized(&self) -> bool;
+    /// Some tiles of 16 rows times all tokens.
+    fn multiply(&self, path: Path, x: Input<'_>, tiles: Range<usize>, out: Output<'_>);
+    fn dequantize(&self, row: usize, out: &mut [f32]);
+    fn num_bytes(&self) -> usize;
+}
+
+/// Activations as both kinds of product take them.
+pub(crate) struct Input<'a> {
+    /// `[n, cols]`
+    pub(crate) floats: &'a [f32],
+    /// The same, where the matrix takes it so.
+    pub(crate) quantized: &'a mut Activations,
+}
+
+impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
+    fn takes_quantized(&self) -> bool {
+        true
+    }
+
+    fn multiply(&self, path: Path, x: Input<'_>, tiles: Range<usize>, out: Output<'_>) {
+        x.quantized.prepare::<F>();
+        let product = product::Product {
+            weights: self,
+            x: x.quantized,
+            tiles,
+            out,
+        };
+        cpu::run(path, product);
+    }
+
+    fn dequantize(&self, row: usize, out: &mut [f32]) {
+        self.dequantize(row, out);
+    }
+
+    fn num_bytes(&self) -> usize {
+        self.num_bytes()
+    }
+}
+
+impl<E: Element> Weights for dense::Dense<E> {
+    fn takes_quantized(&self) -> bool {
+        false
+    }
+
+    fn multiply(&self, path: Path, x: Input<'_>, tiles: Range<usize>, out: Output<'_>) {
+        let product = dense::Product {
+            weights: self,
+            x: x.floats,
+            tiles,
+            out,
+        };
+        cpu::run(path, product);
+    }
+
+    fn dequantize(&self, row: usize, out: &mut [f32]) {
+        self.dequantize(row, out);
+    }
+
+    fn num_bytes(&self) -> usize {
+        self.num_bytes()
     }
 }
 
 impl QuantizedMatrix {
-    /// A matrix from the bytes of a file: rows one after the other, each in blocks of `dtype`. The bytes are copied.
-    pub fn new(dtype: GgmlDType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Self> {
+    /// A matrix from the bytes of a file: rows one after the other, each in blocks of `dtype`. They are repacked by the
+    /// team, so the bytes are not needed afterwards.
+    pub fn new(
+        dtype: GgmlDType,
+        rows: usize,
+        cols: usize,
+        bytes: &[u8],
+        team: &Team,
+    ) -> Result<Self> {
         let misfit = || {
             let reason = format!("{rows} x {cols} {dtype:?} in {} bytes", bytes.len());
             Error::argument(OP, reason)
@@ -56,8 +134,38 @@ impl QuantizedMatrix {
         if bytes.len() != expected {
             return Err(misfit());
         }
-        let blocks = with_alignment(bytes, |bytes| dtype.from_data(Cow::Borrowed(bytes)));
-        Ok(Self { rows, cols, blocks })
+        macro_rules! packed {
+            ($format:ident) => {
+                Box::new(packed::Packed::<format::$format>::new(
+                    rows, cols, bytes, team,
+                ))
+            };
+        }
+        let weights: Box<dyn Weights> = match dtype {
+            GgmlDType::F32 => Box::new(dense::Dense::<f32>::new(rows, cols, bytes, team)),
+            GgmlDType::F16 => Box::new(dense::Dense::<f16>::new(rows, cols, bytes, team)),
+            GgmlDType::BF16 => Box::new(dense::Dense::<bf16>::new(rows, cols, bytes, team)),
+            GgmlDType::Q4_0 => packed!(Q4_0),
+            GgmlDType::Q4_1 => packed!(Q4_1),
+            GgmlDType::Q5_0 => packed!(Q5_0),
+            GgmlDType::Q5_1 => packed!(Q5_1),
+            GgmlDType::Q8_0 => packed!(Q8_0),
+            GgmlDType::Q2K => packed!(Q2K),
+            GgmlDType::Q3K => packed!(Q3K),
+            GgmlDType::Q4K => packed!(Q4K),
+            GgmlDType::Q5K => packed!(Q5K),
+            GgmlDType::Q6K => packed!(Q6K),
+            GgmlDType::Q8_1 | GgmlDType::Q8K => {
+                let reason = format!("{dtype:?} is a format of activations, not of weights");
+                return Err(Error::argument(OP, reason));
+            }
+        };
+        Ok(Self {
+            rows,
+            cols,
+            dtype,
+            weights,
+        })
     }
 
     /// Rows: the width of the output.
@@ -70,97 +178,66 @@ impl QuantizedMatrix {
         self.cols
     }
 
-    /// The format of the blocks.
+    /// The format in the file.
     pub fn dtype(&self) -> GgmlDType {
-        self.blocks.dtype()
+        self.dtype
+    }
+
+    /// Bytes the repacked weights take.
+    pub fn num_bytes(&self) -> usize {
+        self.weights.num_bytes()
     }
 
     /// `x` `[n, cols]` times the transposed matrix: `[n, rows]`.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = f32_input(OP, x)?;
-        let (_, width) = x.dims2()?;
-        if width != self.cols {
-            let reason = format!("input {:?} for {self:?}", x.dims());
+    pub fn forward(&self, x: &[f32], team: &Team) -> Result<Vec<f32>> {
+        if !x.len().is_multiple_of(self.cols) {
+            let reason = format!("{} input values for {self:?}", x.len());
             return Err(Error::argument(OP, reason));
         }
-        Ok(x.apply_op1_no_bwd(self)?)
+        let mut out = vec![0f32; x.len() / self.cols * self.rows];
+        let shared = Shared::new(&mut out);
+        team.run(|member| {
+            let mut quantized = Activations::default();
+            if self.takes_quantized() {
+                quantized.quantize(member.path(), x, self.cols);
+            }
+            let x = Input {
+                floats: x,
+                quantized: &mut quantized,
+            };
+            let tiles = member.share(self.tiles());
+            self.multiply(member.path(), x, tiles, Output::store(shared, self.rows));
+        });
+        Ok(out)
     }
 
-    /// The rows `ids` as f32 `[n, cols]`.
-    pub fn embedding(&self, ids: &[u32]) -> Result<Tensor> {
-        let CpuStorage::F32(values) = self.blocks.embedding(ids, self.rows, self.cols)? else {
-            return Err(Error::argument(OP, "rows that are not f32"));
-        };
-        Ok(Tensor::from_vec(
-            values,
-            (ids.len(), self.cols),
-            &Device::Cpu,
-        )?)
+    /// Appends the rows `ids` to `out` as floats: `[ids, cols]`.
+    pub fn embedding(&self, ids: &[u32], out: &mut Vec<f32>) -> Result<()> {
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= self.rows) {
+            return Err(Error::argument(OP, format!("no row {id} in {self:?}")));
+        }
+        let start = out.len();
+        out.resize(start + ids.len() * self.cols, 0.0);
+        for (id, out) in ids.iter().zip(out[start..].chunks_exact_mut(self.cols)) {
+            self.weights.dequantize(*id as usize, out);
+        }
+        Ok(())
     }
 
-    /// All rows as f32 `[rows, cols]`.
-    pub fn dequantize(&self) -> Result<Tensor> {
-        let CpuStorage::F32(values) = self.blocks.dequantize(self.rows * self.cols)? else {
-            return Err(Error::argument(OP, "values that are not f32"));
-        };
-        Ok(Tensor::from_vec(
-            values,
-            (self.rows, self.cols),
-            &Device::Cpu,
-        )?)
+    /// Whether products read the quantized activations.
+    pub(crate) fn takes_quantized(&self) -> bool {
+        self.weights.takes_quantized()
     }
 
-    #[cfg(target_arch = "x86_64")]
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the blocks are one vector of plain data of that many bytes, which `self` owns and never changes.
-        unsafe {
-            std::slice::from_raw_parts(self.blocks.as_ptr(), self.blocks.storage_size_in_bytes())
+    /// Tiles of 16 rows.
+    pub(crate) fn tiles(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    /// Some tiles of rows times all tokens of `x`, whose quantized form is there if the matrix takes it.
+    pub(crate) fn multiply(&self, path: Path, x: Input<'_>, tiles: Range<usize>, out: Output<'_>) {
+        if !tiles.is_empty() && !x.floats.is_empty() {
+            self.weights.multiply(path, x, tiles, out);
         }
     }
 }
-
-impl CustomOp1 for QuantizedMatrix {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let (n, _) = layout.shape().dims2()?;
-        let x = f32_slice(x, layout)?;
-        let mut out = vec![0f32; n * self.rows];
-        match (path(), self.dtype()) {
-            _ if n == 0 => {}
-            #[cfg(target_arch = "x86_64")]
-            (Path::Avx2, GgmlDType::Q4_0) => {
-                avx2::product::<{ avx2::Q4_0 }>(self.bytes(), self.cols, x, &mut out)
-            }
-            #[cfg(target_arch = "x86_64")]
-            (Path::Avx2, GgmlDType::Q4_1) => {
-                avx2::product::<{ avx2::Q4_1 }>(self.bytes(), self.cols, x, &mut out)
-            }
-            #[cfg(target_arch = "x86_64")]
-            (Path::Avx2, GgmlDType::Q8_0) => {
-                avx2::product::<{ avx2::Q8_0 }>(self.bytes(), self.cols, x, &mut out)
-            }
-            _ => self
-                .blocks
-                .matmul_t((n, self.cols, self.rows), x, &mut out)?,
-        }
-        Ok((CpuStorage::F32(out), Shape::from((n, self.rows))))
-    }
-}
-
-/// Calls `f` with bytes aligned for any block, copied only if they are not.
-fn with_alignment<T>(bytes: &[u8], f: impl FnOnce(&[u8]) -> T) -> T {
-    const ALIGNMENT: usize = 8;
-    if (bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
-        return f(bytes);
-    }
-    let mut copy = vec![0u8; bytes.len() + ALIGNMENT];
-    let start = (ALIGNMENT - copy.as_ptr() as usize % ALIGNMENT) % ALIGNMENT;
-    copy[start..start + bytes.len()].copy_from_slice(bytes);
-    f(&copy[start..start + bytes.len()])
-}
-
-#[cfg(test)]
-mod tests;

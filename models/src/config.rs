@@ -222,10 +222,7 @@ impl Keys<'_> {
     fn rope_scaling(&self, head_dim: usize) -> Result<RopeScaling> {
         const FACTORS: &str = "rope_freqs.weight";
         if self.file.has_tensor(FACTORS) {
-            let factors = self
-                .file
-                .vector(FACTORS, head_dim / 2, &candle_core::Device::Cpu)?
-                .to_vec1::<f32>()?;
+            let factors = self.file.vector(FACTORS, head_dim / 2)?;
             if factors.iter().any(|f| !f.is_finite() || *f <= 0.0) {
                 return Err(self
                     .file

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
-use candle_core::{Device, Tensor};
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
@@ -155,16 +155,38 @@ impl GgufFile {
         Ok(tensor)
     }
 
-    /// A vector as f32 on the device.
-    pub(crate) fn vector(&self, name: &str, len: usize, device: &Device) -> Result<Tensor> {
+    /// Lets the system take back the memory of a tensor's bytes, which are not needed soon. Repacked weights would
+    /// otherwise stand beside those of the file.
+    pub(crate) fn forget(&self, tensor: &TensorBytes<'_>) {
+        #[cfg(unix)]
+        {
+            let offset = tensor.bytes.as_ptr() as usize - self.map.as_ptr() as usize;
+            // SAFETY: the map is read-only and of a file: pages let go are read from it again when they are used.
+            let advised = unsafe {
+                self.map.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    offset,
+                    tensor.bytes.len(),
+                )
+            };
+            if let Err(error) = advised {
+                tracing::debug!(%error, "the mapped weights stay in memory until the model is loaded");
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = tensor;
+    }
+
+    /// A vector as f32.
+    pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
         let tensor = self.tensor_of(name, &[len])?;
         let tensor = candle_core::quantized::ggml_file::qtensor_from_ggml(
             tensor.dtype,
             tensor.bytes,
             vec![len],
-            device,
+            &Device::Cpu,
         )?;
-        Ok(tensor.dequantize(device)?)
+        Ok(tensor.dequantize(&Device::Cpu)?.to_vec1()?)
     }
 
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, GgmlDType, usize)> {

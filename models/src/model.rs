@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, Tensor};
-use kernels::{BLOCK_TOKENS, KvLayout, KvPool};
+use kernels::{BLOCK_TOKENS, KvLayout, KvPool, Team};
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
@@ -28,8 +27,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file. Whatever is wrong with it becomes an error that names the file.
-    pub fn load(path: &Path, device: &Device, digests: &DigestCache) -> Result<Model> {
+    /// Opens a GGUF file to run on `threads` threads. Whatever is wrong with it becomes an error that names the file.
+    pub fn load(path: &Path, threads: usize, digests: &DigestCache) -> Result<Model> {
+        Model::load_on(path, Team::new(threads), digests)
+    }
+
+    /// As `load`, on a given team.
+    pub fn load_on(path: &Path, team: Team, digests: &DigestCache) -> Result<Model> {
         let file = GgufFile::open(path)?;
         let config = ModelConfig::read(&file)?;
         let tokenizer = Tokenizer::read(&file)?;
@@ -40,7 +44,7 @@ impl Model {
             )));
         }
         let template = ChatTemplate::read(&file, &tokenizer)?;
-        let decoder = Decoder::load(&file, &config, device)?;
+        let decoder = Decoder::load(&file, &config, team)?;
         let weights = digests.digest(path)?;
         Ok(Model {
             name: name_of(path),
@@ -109,36 +113,31 @@ impl Model {
         table: &[u32],
     ) -> Result<Vec<f32>> {
         self.check(tokens, offset, pool, table)?;
-        let logits = self.decoder.forward(
-            tokens,
-            Place {
-                offset,
-                pool,
-                table,
-            },
-            true,
-        )?;
-        Ok(logits.flatten_all()?.to_vec1()?)
+        let place = Place {
+            offset,
+            pool,
+            table,
+        };
+        self.decoder.forward(tokens, place, true)
     }
 
-    /// As `forward`, but the logits of every token [n, vocab_size].
+    /// As `forward`, but the logits of every token, [n] of [vocab_size].
     pub fn forward_all(
         &self,
         tokens: &[u32],
         offset: usize,
         pool: &KvPool,
         table: &[u32],
-    ) -> Result<Tensor> {
+    ) -> Result<Vec<Vec<f32>>> {
         self.check(tokens, offset, pool, table)?;
-        self.decoder.forward(
-            tokens,
-            Place {
-                offset,
-                pool,
-                table,
-            },
-            false,
-        )
+        let place = Place {
+            offset,
+            pool,
+            table,
+        };
+        let logits = self.decoder.forward(tokens, place, false)?;
+        let rows = logits.chunks_exact(self.config.vocab_size);
+        Ok(rows.map(<[f32]>::to_vec).collect())
     }
 
     fn check(&self, tokens: &[u32], offset: usize, pool: &KvPool, table: &[u32]) -> Result<()> {

@@ -1,33 +1,28 @@
 //! Cosines and sines of the rotary positions, grown as far as they are used.
 
-use std::sync::Mutex;
-
-use candle_core::{Device, Tensor};
+use std::sync::{Arc, Mutex};
 
 use crate::config::{ModelConfig, RopeScaling};
-use crate::error::Result;
 
 /// Angles as the reference implementations compute them (f32 frequency × f32 position); the cosine itself in f64, so
 /// that it does not depend on the platform's f32 functions. A row depends on its position only, never on the size.
 pub(crate) struct RopeTable {
     inverse_frequencies: Vec<f32>,
-    device: Device,
-    grown: Mutex<Option<Rows>>,
+    grown: Mutex<Option<Arc<Rows>>>,
 }
 
-#[derive(Clone)]
 pub(crate) struct Rows {
     len: usize,
     /// [len, head_dim / 2]
-    pub(crate) cos: Tensor,
+    pub(crate) cos: Vec<f32>,
     /// [len, head_dim / 2]
-    pub(crate) sin: Tensor,
+    pub(crate) sin: Vec<f32>,
 }
 
 const FIRST: usize = 1024;
 
 impl RopeTable {
-    pub(crate) fn new(config: &ModelConfig, device: &Device) -> RopeTable {
+    pub(crate) fn new(config: &ModelConfig) -> RopeTable {
         let half = config.head_dim / 2;
         let inverse_frequencies = (0..half)
             .map(|i| {
@@ -42,35 +37,28 @@ impl RopeTable {
             .collect();
         RopeTable {
             inverse_frequencies,
-            device: device.clone(),
             grown: Mutex::new(None),
         }
     }
 
     /// At least `len` positions.
-    pub(crate) fn rows(&self, len: usize) -> Result<Rows> {
+    pub(crate) fn rows(&self, len: usize) -> Arc<Rows> {
         let mut grown = self
             .grown
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(rows) = grown.as_ref().filter(|rows| rows.len >= len) {
-            return Ok(rows.clone());
+            return rows.clone();
         }
         let len = len.next_power_of_two().max(FIRST);
-        let half = self.inverse_frequencies.len();
         let angles = (0..len).flat_map(|p| {
             self.inverse_frequencies
                 .iter()
                 .map(move |f| f64::from(p as f32 * f))
         });
-        let (cos, sin): (Vec<f32>, Vec<f32>) =
-            angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
-        let rows = Rows {
-            len,
-            cos: Tensor::from_vec(cos, (len, half), &self.device)?,
-            sin: Tensor::from_vec(sin, (len, half), &self.device)?,
-        };
+        let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+        let rows = Arc::new(Rows { len, cos, sin });
         *grown = Some(rows.clone());
-        Ok(rows)
+        rows
     }
 }

@@ -30,6 +30,7 @@ impl App {
             models_folder: data.models_path(),
             digests: Some(data.path().join("digests.json")),
             pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
+            threads: EngineConfig::default_threads(),
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&history), blocks)?;

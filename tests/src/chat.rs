@@ -117,6 +117,7 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
+            threads: EngineConfig::default_threads(),
             open: None,
             conversation: self.conversation.clone(),
             max_tokens: self.max_tokens,
@@ -164,6 +165,7 @@ impl Chat {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),
             pool_bytes: self.pool_bytes,
+            threads: EngineConfig::default_threads(),
             clock: || 1_700_000_000_000,
         };
         let engine = Engine::start(config, Arc::clone(&history), store).expect("engine");

@@ -55,7 +55,7 @@ impl Subject {
 
 fn digest(path: &Path) -> [u8; 32] {
     let model =
-        Model::load(path, &candle_core::Device::Cpu, &DigestCache::new(None)).expect("model");
+        Model::load(path, kernels::physical_cores(), &DigestCache::new(None)).expect("model");
     model.tokenizer().digest()
 }
 

@@ -2,138 +2,227 @@
 
 use std::ops::Range;
 
-use super::{Attention, Item, tile};
+use half::f16;
+
+use super::{Attention, Queries, tile};
 use crate::BLOCK_TOKENS;
-use crate::cpu::widened;
+use crate::cpu::Kernel;
 use crate::exp::{exp, tanh};
+use crate::lanes::{LANES, Lanes};
 
 /// Blocks whose tiles share one softmax state.
 const SEGMENT_BLOCKS: usize = 4;
 /// Tokens of a segment; segment i holds the positions `i * TOKENS..`.
 pub(super) const TOKENS: usize = SEGMENT_BLOCKS * BLOCK_TOKENS;
+/// Rows (a row is one head of one token) whose scores are held at once: with a tile of keys and values they fit the cache
+/// next to the processor.
+const CHUNK_ROWS: usize = 48;
+/// Rows for which a tile is not worth widening to f32 first: they are multiplied in one pass.
+const FEW_ROWS: usize = 6;
 
-/// The softmax state of an item's rows over some of the positions they see.
-pub(super) struct Part {
-    /// Largest score of each row; -inf before the first.
-    max: Vec<f32>,
-    /// Sum of exp(score - max) of each row; 0 when the row saw nothing.
-    sum: Vec<f32>,
-    /// Sum of exp(score - max) * value: `[rows, stride]`.
-    values: Vec<f32>,
+/// The layout of softmax states: for each row the sum of exp(score - max) * value `[stride]`, then the largest score (-inf
+/// before the first) and the sum of exp(score - max) (0 when the row saw nothing).
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    rows: usize,
+    head_dim: usize,
     stride: usize,
 }
 
-impl Part {
-    fn new(rows: usize, stride: usize) -> Self {
+impl Parts {
+    pub(super) fn new(rows: usize, head_dim: usize) -> Self {
         Self {
-            max: vec![f32::NEG_INFINITY; rows],
-            sum: vec![0.0; rows],
-            values: vec![0.0; rows * stride],
-            stride,
+            rows,
+            head_dim,
+            stride: head_dim.next_multiple_of(LANES),
         }
     }
 
-    /// Adds the part over the positions that follow. A row that saw nothing there keeps its bits.
-    pub(super) fn join(&mut self, next: &Part) {
-        let rows = self.values.chunks_exact_mut(self.stride);
-        for (i, (total, values)) in rows.zip(next.values.chunks_exact(next.stride)).enumerate() {
-            if next.sum[i] == 0.0 {
+    /// Floats of the states of all rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows * self.row()
+    }
+
+    fn row(&self) -> usize {
+        self.stride + LANES
+    }
+
+    fn clear(&self, part: &mut [f32]) {
+        for row in part.chunks_exact_mut(self.row()) {
+            row.fill(0.0);
+            row[self.stride] = f32::NEG_INFINITY;
+        }
+    }
+
+    /// Adds the state over the positions that follow. A row that saw nothing there keeps its bits.
+    pub(crate) fn join(&self, total: &mut [f32], next: &[f32]) {
+        let rows = total.chunks_exact_mut(self.row());
+        for (total, next) in rows.zip(next.chunks_exact(self.row())) {
+            let (values, state) = total.split_at_mut(self.stride);
+            let (next_values, next_state) = next.split_at(self.stride);
+            let ([max, sum, ..], [next_max, next_sum, ..]) = (state, next_state) else {
+                unreachable!("a row ends with its state");
+            };
+            if *next_sum == 0.0 {
                 continue;
             }
-            let max = self.max[i].max(next.max[i]);
-            let (a, b) = (exp(self.max[i] - max), exp(next.max[i] - max));
-            self.max[i] = max;
-            self.sum[i] = self.sum[i] * a + next.sum[i] * b;
-            for (total, value) in total.iter_mut().zip(values) {
-                *total = *total * a + value * b;
+            let largest = max.max(*next_max);
+            let (a, b) = (exp(*max - largest), exp(*next_max - largest));
+            *max = largest;
+            *sum = *sum * a + *next_sum * b;
+            for (value, next) in values.iter_mut().zip(next_values) {
+                *value = *value * a + next * b;
             }
         }
     }
 
-    /// `[rows, head_dim]`. Adding 0 makes a negative zero positive: which of the two a sum is depends on masked terms.
-    pub(super) fn finish(self, head_dim: usize) -> Vec<f32> {
-        let rows = self.values.chunks_exact(self.stride).zip(&self.sum);
-        rows.flat_map(|(row, &sum)| row[..head_dim].iter().map(move |v| v / sum + 0.0))
-            .collect()
+    /// Divides by the sums: `put(row, values)` gets `[head_dim]`. Adding 0 makes a negative zero positive: which of the two
+    /// a sum is depends on masked terms.
+    pub(crate) fn finish(&self, total: &mut [f32], mut put: impl FnMut(usize, &[f32])) {
+        for (i, row) in total.chunks_exact_mut(self.row()).enumerate() {
+            let (values, state) = row.split_at_mut(self.stride);
+            for value in values.iter_mut() {
+                *value = *value / state[1] + 0.0;
+            }
+            put(i, &values[..self.head_dim]);
+        }
     }
 }
 
 /// Memory of one thread's tiles.
-pub(super) struct Scratch {
-    /// `[head_dim, 64]`
-    keys: Vec<f32>,
-    /// `[64, stride]`; the padding beyond head_dim stays 0.
-    values: Vec<f32>,
-    /// Scores, then weights: `[rows, 64]`
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// A tile of keys `[head_dim, 64]`, as it is in the pool but transposed.
+    keys: Vec<f16>,
+    /// The same as f32.
+    wide_keys: Vec<f32>,
+    /// A tile of values `[64, stride]`; the padding beyond head_dim stays 0.
+    wide_values: Vec<f32>,
+    /// Scores, then weights: `[CHUNK_ROWS, 64]`
     scores: Vec<f32>,
-    stride: usize,
+    pub(super) total: Vec<f32>,
+    pub(super) next: Vec<f32>,
 }
 
 impl Scratch {
-    pub(super) fn new(rows: usize, head_dim: usize) -> Self {
-        let stride = head_dim.next_multiple_of(tile::COLUMNS);
-        Self {
-            keys: vec![0.0; head_dim * BLOCK_TOKENS],
-            values: vec![0.0; BLOCK_TOKENS * stride],
-            scores: vec![0.0; rows * BLOCK_TOKENS],
-            stride,
+    fn fit(&mut self, head_dim: usize) {
+        let stride = head_dim.next_multiple_of(LANES);
+        if self.keys.len() != head_dim * BLOCK_TOKENS {
+            self.keys = vec![f16::ZERO; head_dim * BLOCK_TOKENS];
+            self.wide_keys = vec![0.0; head_dim * BLOCK_TOKENS];
+            self.wide_values = vec![0.0; BLOCK_TOKENS * stride];
+            self.scores = vec![0.0; CHUNK_ROWS * BLOCK_TOKENS];
         }
     }
 }
 
-impl Attention<'_> {
-    /// The softmax state of the item's rows over segment `index`.
-    pub(super) fn attend_segment(&self, item: &Item, index: usize, scratch: &mut Scratch) -> Part {
-        let mut part = Part::new(item.rows(self), scratch.stride);
-        let seen = self.params.visible(item.positions.start).start..item.positions.end;
-        let blocks = index * SEGMENT_BLOCKS..(index + 1) * SEGMENT_BLOCKS;
+/// The softmax state of some queries over segment `index`.
+pub(super) struct Segment<'a> {
+    pub(super) attention: &'a Attention<'a>,
+    pub(super) queries: &'a Queries<'a>,
+    pub(super) index: usize,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) part: &'a mut [f32],
+}
+
+impl Kernel for Segment<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(mut self) {
+        let positions = &self.queries.positions;
+        self.scratch.fit(self.attention.layout.head_dim);
+        self.attention.parts(positions.len()).clear(self.part);
+        let seen = self.attention.params.visible(positions.start).start..positions.end;
+        let blocks = self.index * SEGMENT_BLOCKS..(self.index + 1) * SEGMENT_BLOCKS;
         let first = blocks.start.max(seen.start / BLOCK_TOKENS);
         let end = blocks.end.min(seen.end.div_ceil(BLOCK_TOKENS));
         for block in first..end {
-            let start = block * BLOCK_TOKENS;
-            // What some row sees; what lies beyond may be unwritten and is never read.
-            let seen = within(&seen, start);
-            let ahead = (block + 1 < end).then(|| block + 1);
-            self.attend_block(item, (block, ahead), seen, scratch, &mut part);
+            // SAFETY: the machine has the instructions, by the caller's promise.
+            unsafe { self.block::<L>(block, block + 1 < end) };
         }
-        part
     }
+}
 
-    fn attend_block(
-        &self,
-        item: &Item,
-        (block, ahead): (usize, Option<usize>),
-        seen: Range<usize>,
-        scratch: &mut Scratch,
-        part: &mut Part,
-    ) {
-        let (dim, stride) = (self.layout.head_dim, scratch.stride);
-        let (keys, values) = (self.keys(item, block), self.values(item, block));
-        let ahead = ahead.map_or(&[][..], |block| self.keys(item, block).values);
-        tile::transpose_keys(keys, seen.end, values.values, &mut scratch.keys);
-        tile::product(
-            (&item.queries, dim),
-            (&scratch.keys, BLOCK_TOKENS),
-            (&mut scratch.scores, BLOCK_TOKENS),
-            0..dim,
-            false,
-        );
-        let rows = scratch.scores.as_chunks_mut::<BLOCK_TOKENS>().0;
-        for (i, scores) in rows.iter_mut().enumerate() {
-            let position = item.positions.start + i / self.group;
-            let seen = within(&self.params.visible(position), block * BLOCK_TOKENS);
-            let sums = &mut part.values[i * stride..(i + 1) * stride];
-            let state = (&mut part.max[i], &mut part.sum[i], sums);
-            weigh_wide(scores, seen, self.params.softcap, state);
+impl Segment<'_> {
+    #[inline(always)]
+    unsafe fn block<L: Lanes>(&mut self, block: usize, more: bool) {
+        let Self {
+            attention,
+            queries,
+            scratch,
+            part,
+            ..
+        } = self;
+        let (dim, group, head) = (attention.layout.head_dim, attention.group, queries.kv_head);
+        let parts = attention.parts(queries.positions.len());
+        let (rows, row_floats) = (parts.rows, parts.row());
+        let start = block * BLOCK_TOKENS;
+        let last = within(&(0..queries.positions.end), start).end;
+        let (keys, values) = (attention.keys(head, block), attention.values(head, block));
+        let ahead = more.then(|| attention.keys(head, block + 1));
+        let few = rows <= FEW_ROWS && dim.is_multiple_of(LANES);
+        // SAFETY: the machine has the instructions, by the caller's promise. Tiles and scratch have the sizes of `fit`;
+        // the rows of a chunk are inside queries and part; rows of the block below `last` have been written.
+        unsafe {
+            tile::transpose::<L>(keys, last, values, &mut scratch.keys);
+            if !few {
+                tile::widen_keys::<L>(&scratch.keys, &mut scratch.wide_keys);
+                tile::widen_values::<L>(values, last, ahead, &mut scratch.wide_values);
+            }
+            for first in (0..rows).step_by(CHUNK_ROWS) {
+                let chunk = first..rows.min(first + CHUNK_ROWS);
+                let of_row = |row: usize| {
+                    let position = queries.positions.start + row / group;
+                    within(&attention.params.visible(position), start)
+                };
+                // What some row of the chunk sees: the first sees the earliest, the last the latest.
+                let seen = of_row(chunk.start).start..of_row(chunk.end - 1).end;
+                if seen.is_empty() {
+                    continue;
+                }
+                let scores = tile::Target {
+                    values: scratch.scores.as_mut_ptr(),
+                    row: BLOCK_TOKENS,
+                    rows: chunk.len(),
+                    columns: seen.end.next_multiple_of(LANES),
+                    add: false,
+                };
+                let q = (queries.values.as_ptr().add(chunk.start * dim), dim);
+                if few {
+                    tile::product::<L, f16>(
+                        q,
+                        (scratch.keys.as_ptr(), BLOCK_TOKENS),
+                        scores,
+                        0..dim,
+                    );
+                } else {
+                    let keys = (scratch.wide_keys.as_ptr(), BLOCK_TOKENS);
+                    tile::product::<L, f32>(q, keys, scores, 0..dim);
+                }
+                for (i, row) in chunk.clone().enumerate() {
+                    let scores = scratch.scores[i * BLOCK_TOKENS..].first_chunk_mut();
+                    let scores: &mut [f32; BLOCK_TOKENS] = scores.expect("a row of scores");
+                    let state = &mut part[row * row_floats..][..row_floats];
+                    weigh(scores, of_row(row), attention.params.softcap, state);
+                }
+                let sums = tile::Target {
+                    values: part.as_mut_ptr().add(chunk.start * row_floats),
+                    row: row_floats,
+                    rows: chunk.len(),
+                    columns: parts.stride,
+                    add: true,
+                };
+                let weights = (scratch.scores.as_ptr(), BLOCK_TOKENS);
+                if few {
+                    tile::prefetch::<L>(ahead, &seen);
+                    tile::product::<L, f16>(weights, (values.values, values.row), sums, seen);
+                } else {
+                    let values = (scratch.wide_values.as_ptr(), parts.stride);
+                    tile::product::<L, f32>(weights, values, sums, seen);
+                }
+            }
         }
-        tile::widen_values(values, seen.end, ahead, &mut scratch.values);
-        tile::product(
-            (&scratch.scores, BLOCK_TOKENS),
-            (&scratch.values, stride),
-            (&mut part.values, stride),
-            seen,
-            true,
-        );
     }
 }
 
@@ -143,22 +232,13 @@ fn within(positions: &Range<usize>, start: usize) -> Range<usize> {
     clip(positions.start)..clip(positions.end)
 }
 
-widened! {
-    fn weigh_wide(
-        scores: &mut [f32; BLOCK_TOKENS],
-        seen: Range<usize>,
-        softcap: Option<f32>,
-        state: (&mut f32, &mut f32, &mut [f32])
-    ) = weigh
-}
-
-/// Turns one row's scores into weights, 0 outside `seen`, and rescales the row's state (max, sum, values) to the new max.
+/// Turns one row's scores into weights, 0 outside `seen`, and rescales the row's state (values, max, sum) to the new max.
 #[inline(always)]
 fn weigh(
     scores: &mut [f32; BLOCK_TOKENS],
     seen: Range<usize>,
     softcap: Option<f32>,
-    (max, sum, values): (&mut f32, &mut f32, &mut [f32]),
+    state: &mut [f32],
 ) {
     if seen.is_empty() {
         scores.fill(0.0);
@@ -171,25 +251,25 @@ fn weigh(
     }
     scores[..seen.start].fill(f32::NEG_INFINITY);
     scores[seen.end..].fill(f32::NEG_INFINITY);
-    let mut lanes = [*max; 8];
-    for chunk in scores.as_chunks::<8>().0 {
+    let (values, state) = state.split_at_mut(state.len() - LANES);
+    let (max, sum) = (state[0], state[1]);
+    let mut lanes = [max; LANES];
+    for chunk in scores.as_chunks::<LANES>().0 {
         for (lane, &score) in lanes.iter_mut().zip(chunk) {
             *lane = if score > *lane { score } else { *lane };
         }
     }
-    let new_max = lanes.into_iter().fold(*max, f32::max);
-    for score in scores.iter_mut() {
-        *score = exp(*score - new_max);
-    }
-    let mut lanes = [0f32; 8];
-    for chunk in scores.as_chunks::<8>().0 {
-        for (lane, weight) in lanes.iter_mut().zip(chunk) {
-            *lane += weight;
+    let new_max = lanes.into_iter().fold(max, f32::max);
+    let mut lanes = [0f32; LANES];
+    for chunk in scores.as_chunks_mut::<LANES>().0 {
+        for (lane, score) in lanes.iter_mut().zip(chunk) {
+            *score = exp(*score - new_max);
+            *lane += *score;
         }
     }
-    let rescale = exp(*max - new_max);
-    *sum = *sum * rescale + lanes.iter().sum::<f32>();
-    *max = new_max;
+    let rescale = exp(max - new_max);
+    state[0] = new_max;
+    state[1] = sum * rescale + lanes.iter().sum::<f32>();
     if rescale != 1.0 {
         for value in values {
             *value *= rescale;

@@ -1,16 +1,25 @@
 use super::*;
-use crate::kv_write;
-use crate::random::{bits, floats, in_pools, tensor, values};
+use crate::KvPool;
+use crate::kv_write::narrow;
+use crate::random::{bits, floats};
 use candle_core::Device;
 
 const SLOTS: usize = 8;
 
-/// A conversation's keys and values: in the pool, in slots out of order, and flat.
+/// A conversation's keys and values: in the pool, in slots out of order, and flat `[len, kv_heads, head_dim]`.
 struct Cache {
     pool: KvPool,
     table: Vec<u32>,
-    keys: Tensor,
-    values: Tensor,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+/// Queries `[n, heads, head_dim]` at positions from `offset` on.
+struct Case<'a> {
+    q: &'a [f32],
+    heads: usize,
+    offset: usize,
+    params: AttentionParams,
 }
 
 /// The last layer of a pool in which everything not written is NaN.
@@ -22,13 +31,12 @@ fn cache(len: usize, kv_heads: usize, head_dim: usize) -> Cache {
     };
     let pool = KvPool::new(layout, SLOTS, &Device::Cpu).unwrap();
     for slot in 0..SLOTS as u32 {
-        pool.write_slot(slot, &vec![0xff; layout.slot_bytes()])
-            .unwrap();
+        let poison = vec![0xff; layout.slot_bytes()];
+        pool.write_slot(slot, &poison).unwrap();
     }
     let half = |seed| {
-        let values = floats(seed, len * kv_heads * head_dim);
-        let values: Vec<f32> = values.iter().map(|&v| f16::from_f32(v).to_f32()).collect();
-        Tensor::from_vec(values, (len, kv_heads, head_dim), &Device::Cpu).unwrap()
+        let values = floats(seed, len * kv_heads * head_dim).into_iter();
+        values.map(|v| f16::from_f32(v).to_f32()).collect()
     };
     let cache = Cache {
         pool,
@@ -42,14 +50,132 @@ fn cache(len: usize, kv_heads: usize, head_dim: usize) -> Cache {
 
 impl Cache {
     fn write(&self, start: usize, n: usize) {
-        let part = |x: &Tensor| x.narrow(0, start, n).unwrap();
-        let (k, v) = (part(&self.keys), part(&self.values));
-        kv_write(&self.pool, 1, &k, &v, &self.table, start).unwrap();
+        let (layout, row) = (*self.pool.layout(), self.pool.layout().row_elems());
+        let write = |memory: Shared<f16>| {
+            for t in start..start + n {
+                let slot = self.table[t / BLOCK_TOKENS];
+                let slabs = [layout.key_slab(slot, 1), layout.value_slab(slot, 1)];
+                for (slab, x) in slabs.into_iter().zip([&self.keys, &self.values]) {
+                    let at = slab + t % BLOCK_TOKENS * row;
+                    // SAFETY: one thread.
+                    let out = unsafe { memory.write(at..at + row) };
+                    narrow(Path::best(), &x[t * row..(t + 1) * row], out);
+                }
+            }
+        };
+        self.pool.with_memory(write).unwrap();
     }
 
-    fn attend(&self, q: &Tensor, offset: usize, p: &AttentionParams) -> Tensor {
-        paged_attention(q, &self.pool, 1, &self.table, offset, p).unwrap()
+    /// Through `attend`, some tokens at a time.
+    fn attend(&self, case: &Case, tokens: usize, path: Path) -> Vec<f32> {
+        self.run(case, tokens, |attention, queries, put| {
+            // SAFETY: nobody writes meanwhile.
+            unsafe { attention.attend(path, queries, &mut Scratch::default(), put) };
+        })
     }
+
+    /// Segment by segment, joined at the end, as several threads would.
+    fn attend_split(&self, case: &Case) -> Vec<f32> {
+        self.run(case, usize::MAX, |attention, queries, put| {
+            let parts = attention.parts(queries.positions.len());
+            let states = attention.segments(&queries.positions).rev().map(|index| {
+                let mut part = vec![f32::NAN; parts.len()];
+                let mut scratch = Scratch::default();
+                // SAFETY: nobody writes meanwhile.
+                unsafe {
+                    attention.attend_segment(Path::best(), queries, index, &mut scratch, &mut part);
+                }
+                part
+            });
+            let mut states: Vec<_> = states.collect();
+            let mut total = states.pop().unwrap();
+            while let Some(next) = states.pop() {
+                parts.join(&mut total, &next);
+            }
+            parts.finish(&mut total, put);
+        })
+    }
+
+    fn run(
+        &self,
+        case: &Case,
+        tokens: usize,
+        attend: impl Fn(&Attention, &Queries, &mut dyn FnMut(usize, &[f32])),
+    ) -> Vec<f32> {
+        let layout = *self.pool.layout();
+        let (dim, group) = (layout.head_dim, case.heads / layout.num_kv_heads);
+        let n = case.q.len() / (case.heads * dim);
+        let run = |pool: Shared<f16>| {
+            let attention = Attention {
+                pool,
+                layout,
+                layer: 1,
+                table: &self.table,
+                params: case.params,
+                group,
+            };
+            let mut out = vec![f32::NAN; case.q.len()];
+            let mut first = 0;
+            while first < n {
+                let end = n.min(first.saturating_add(tokens));
+                for kv_head in 0..layout.num_kv_heads {
+                    let of_token = |t: usize| (t * case.heads + kv_head * group) * dim;
+                    let queries = (first..end).flat_map(|t| &case.q[of_token(t)..][..group * dim]);
+                    let values: Vec<f32> = queries.map(|q| q * case.params.scale).collect();
+                    let queries = Queries {
+                        kv_head,
+                        positions: case.offset + first..case.offset + end,
+                        values: &values,
+                    };
+                    attend(&attention, &queries, &mut |row, values| {
+                        let at = of_token(first + row / group) + row % group * dim;
+                        out[at..at + dim].copy_from_slice(values);
+                    });
+                }
+                first = end;
+            }
+            out
+        };
+        self.pool.with_memory(run).unwrap()
+    }
+}
+
+/// Attention as its formula says, in f64.
+fn reference(cache: &Cache, case: &Case) -> Vec<f32> {
+    let (kv_heads, dim) = (
+        cache.pool.layout().num_kv_heads,
+        cache.pool.layout().head_dim,
+    );
+    let (heads, p) = (case.heads, &case.params);
+    let mut out = Vec::with_capacity(case.q.len());
+    for (row, query) in case.q.chunks_exact(dim).enumerate() {
+        let (i, head) = (row / heads, row % heads);
+        let at = |t: usize| (t * kv_heads + head * kv_heads / heads) * dim;
+        let score = |t: usize| {
+            let products = query.iter().zip(&cache.keys[at(t)..]);
+            let dot: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            let score = dot * f64::from(p.scale);
+            match p.softcap.map(f64::from) {
+                Some(cap) => cap * (score / cap).tanh(),
+                None => score,
+            }
+        };
+        let last = case.offset + i;
+        let in_window = |t: &usize| p.window.is_none_or(|window| last - t < window);
+        let seen: Vec<usize> = (0..=last).filter(in_window).collect();
+        let scores: Vec<f64> = seen.iter().map(|&t| score(t)).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        out.extend((0..dim).map(|d| {
+            let terms = weights.iter().zip(&seen);
+            let total: f64 = terms
+                .map(|(w, t)| w * f64::from(cache.values[at(*t) + d]))
+                .sum();
+            (total / sum) as f32
+        }));
+    }
+    out
 }
 
 fn params(head_dim: usize, window: Option<usize>, softcap: Option<f32>) -> AttentionParams {
@@ -67,17 +193,27 @@ fn assert_equals_reference(
     p: &AttentionParams,
 ) {
     let cache = cache(len, kv_heads, head_dim);
-    let q = tensor(3, &[n, heads, head_dim]);
-    let got = cache.attend(&q, len - n, p);
-    assert_eq!(got.dims(), q.dims());
-    let (keys, v) = (values(&cache.keys), values(&cache.values));
-    let want = reference(&q, &keys, &v, kv_heads, len - n, p);
-    for (i, (got, want)) in values(&got).iter().zip(want).enumerate() {
+    let case = Case {
+        q: &floats(3, n * heads * head_dim),
+        heads,
+        offset: len - n,
+        params: *p,
+    };
+    let got = cache.attend(&case, n, Path::best());
+    for (i, (got, want)) in got.iter().zip(reference(&cache, &case)).enumerate() {
         assert!(
             (got - want).abs() < 2e-5,
             "element {i}: {got}, not {want}; {n} of {len}, {heads}/{kv_heads} heads of {head_dim}, {p:?}"
         );
     }
+    for path in Path::available() {
+        let other = cache.attend(&case, n, path);
+        assert!(bits(&other) == bits(&got), "{path:?}; {n} of {len}, {p:?}");
+    }
+    assert!(
+        bits(&cache.attend_split(&case)) == bits(&got),
+        "split; {n} of {len}, {p:?}"
+    );
 }
 
 #[test]
@@ -117,19 +253,16 @@ fn equals_the_reference_with_a_window_and_a_softcap() {
 #[test]
 fn a_row_has_the_same_bits_in_any_chunk() {
     for (window, softcap) in [(None, None), (Some(70), None), (None, Some(3.0))] {
-        let p = params(64, window, softcap);
         let cache = cache(400, 3, 64);
-        let q = tensor(4, &[400, 9, 64]);
-        let whole = bits(&cache.attend(&q, 0, &p));
+        let case = Case {
+            q: &floats(4, 400 * 9 * 64),
+            heads: 9,
+            offset: 0,
+            params: params(64, window, softcap),
+        };
+        let whole = bits(&cache.attend(&case, 400, Path::best()));
         for n in [1, 3, 64, 65, 200] {
-            let chunks: Vec<Tensor> = (0..400)
-                .step_by(n)
-                .map(|start| {
-                    let len = n.min(400 - start);
-                    cache.attend(&q.narrow(0, start, len).unwrap(), start, &p)
-                })
-                .collect();
-            let joined = bits(&Tensor::cat(&chunks, 0).unwrap());
+            let joined = bits(&cache.attend(&case, n, Path::best()));
             assert!(joined == whole, "chunks of {n}, window {window:?}");
         }
     }
@@ -137,69 +270,35 @@ fn a_row_has_the_same_bits_in_any_chunk() {
 
 #[test]
 fn a_row_has_the_same_bits_whether_later_tokens_are_written_or_not() {
-    let p = params(64, None, None);
     let cache = cache(130, 1, 64);
-    let q = tensor(5, &[130, 3, 64]);
-    let after = cache.attend(&q.narrow(0, 0, 70).unwrap(), 0, &p);
+    let case = Case {
+        q: &floats(5, 70 * 3 * 64),
+        heads: 3,
+        offset: 0,
+        params: params(64, None, None),
+    };
+    let after = cache.attend(&case, 70, Path::best());
     let poison = vec![0xff; cache.pool.layout().slot_bytes()];
     for slot in 0..SLOTS as u32 {
         cache.pool.write_slot(slot, &poison).unwrap();
     }
     cache.write(0, 70);
-    let before = cache.attend(&q.narrow(0, 0, 70).unwrap(), 0, &p);
+    let before = cache.attend(&case, 70, Path::best());
     assert_eq!(bits(&before), bits(&after));
 }
 
 #[test]
-fn a_row_has_the_same_bits_with_any_number_of_threads() {
-    let cache = cache(500, 3, 64);
-    let (q, p) = (tensor(6, &[500, 9, 64]), params(64, None, None));
-    let last = q.narrow(0, 499, 1).unwrap();
-    let (whole, one) = (
-        bits(&cache.attend(&q, 0, &p)),
-        bits(&cache.attend(&last, 499, &p)),
-    );
-    assert!(whole.ends_with(&one));
-    in_pools(|threads| {
-        assert!(bits(&cache.attend(&q, 0, &p)) == whole, "{threads} threads");
-        assert!(
-            bits(&cache.attend(&last, 499, &p)) == one,
-            "{threads} threads"
-        );
-    });
-}
-
-#[test]
 fn large_scores_do_not_overflow() {
-    let p = AttentionParams {
-        scale: 1e4,
-        window: None,
-        softcap: None,
+    let case = Case {
+        q: &floats(7, 130 * 2 * 64),
+        heads: 2,
+        offset: 0,
+        params: AttentionParams {
+            scale: 1e4,
+            window: None,
+            softcap: None,
+        },
     };
-    let cache = cache(130, 1, 64);
-    let got = cache.attend(&tensor(7, &[130, 2, 64]), 0, &p);
-    assert!(values(&got).iter().all(|v| v.is_finite()));
-}
-
-#[test]
-fn no_query_is_no_output() {
-    let p = params(64, None, None);
-    let q = Tensor::zeros((0, 3, 64), candle_core::DType::F32, &Device::Cpu).unwrap();
-    assert_eq!(cache(5, 1, 64).attend(&q, 5, &p).dims(), [0, 3, 64]);
-}
-
-#[test]
-fn what_does_not_fit_is_an_error_not_a_panic() {
-    let (cache, p) = (cache(10, 2, 16), params(16, None, None));
-    let attend = |dims: &[usize], layer, table: &[u32], offset| {
-        paged_attention(&tensor(8, dims), &cache.pool, layer, table, offset, &p)
-    };
-    assert!(attend(&[1, 4, 16], 1, &[5], 9).is_ok());
-    assert!(attend(&[1, 3, 16], 1, &[5], 9).is_err());
-    assert!(attend(&[1, 4, 8], 1, &[5], 9).is_err());
-    assert!(attend(&[1, 4, 16], 2, &[5], 9).is_err());
-    assert!(attend(&[1, 4, 16], 1, &[5], 64).is_err());
-    assert!(attend(&[1, 4, 16], 1, &[8], 9).is_err());
-    assert!(attend(&[1, 4, 16], 1, &[5], usize::MAX).is_err());
-    assert!(attend(&[1, 4], 1, &[5], 9).is_err());
+    let got = cache(130, 1, 64).attend(&case, 130, Path::best());
+    assert!(got.iter().all(|v| v.is_finite()));
 }

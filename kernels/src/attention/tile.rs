@@ -1,102 +1,214 @@
-//! The inner loops over one block's tile: f16 rows to f32, and a small matrix product.
+//! The inner loops over one block's tile: transposing keys, widening to f32, and a small matrix product.
 
 use std::ops::Range;
 
 use half::f16;
 
-#[cfg(target_arch = "x86_64")]
-use super::avx2;
+use super::Rows;
 use crate::BLOCK_TOKENS;
-use crate::cpu::{Path, path};
+use crate::lanes::{LANES, Lanes};
+use crate::quantized::Element;
 
-/// The width of a product's right side is a multiple of this.
-pub(super) const COLUMNS: usize = 16;
+/// Elements of a cache line.
+const LINE: usize = 64 / size_of::<f16>();
 
-/// The keys or values of one head in one block: `[64, dim]` in memory, rows `row` apart.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) values: &'a [f16],
-    pub(super) row: usize,
-    pub(super) dim: usize,
-}
-
-/// Keys to f32 `[dim, 64]`. Only the first `rows` of them are read; the others become 0. `ahead` is what is needed next.
-pub(super) fn transpose_keys(keys: Rows, rows: usize, ahead: &[f16], out: &mut [f32]) {
+/// Keys to `[dim, 64]`. Of the columns from `rows` on, some become what is in memory there, the rest stay. `ahead` is what
+/// is needed next.
+///
+/// # Safety
+/// As `Lanes`; the block's memory is there, and `out` holds a tile.
+#[inline(always)]
+pub(super) unsafe fn transpose<L: Lanes>(keys: Rows, rows: usize, ahead: Rows, out: &mut [f16]) {
     let Rows { values, row, dim } = keys;
-    assert!((1..=BLOCK_TOKENS).contains(&rows) && values.len() >= (rows - 1) * row + dim);
-    assert!(out.len() >= dim * BLOCK_TOKENS);
-    let done = match path() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has the features, and the lengths were checked.
-        Path::Avx2 => unsafe { avx2::transpose_keys(values, row, dim, rows, ahead, out) },
-        _ => 0,
-    };
-    for d in done..dim {
-        let out = &mut out[d * BLOCK_TOKENS..(d + 1) * BLOCK_TOKENS];
-        for (t, out) in out.iter_mut().enumerate() {
-            *out = if t < rows {
-                values[t * row + d].to_f32()
-            } else {
-                0.0
-            };
+    let whole = dim - dim % 8;
+    for t in (0..rows.min(BLOCK_TOKENS)).step_by(LANES) {
+        for d in (0..whole).step_by(8) {
+            // SAFETY: 16 rows from t on are in the block, 8 elements from d on in the row; any address may be prefetched.
+            unsafe {
+                let next = ahead.values.wrapping_add((t + d / 4) * row);
+                L::prefetch(next.cast());
+                L::prefetch(next.wrapping_add(row).cast());
+                if dim > LINE {
+                    L::prefetch(next.wrapping_add(LINE).cast());
+                    L::prefetch(next.wrapping_add(row + LINE).cast());
+                }
+                let to = out.as_mut_ptr().add(d * BLOCK_TOKENS + t);
+                L::transpose(values.add(t * row + d), row, to, BLOCK_TOKENS);
+            }
+        }
+        for d in whole..dim {
+            for t in t..t + LANES {
+                // SAFETY: as above.
+                out[d * BLOCK_TOKENS + t] = unsafe { *values.add(t * row + d) };
+            }
         }
     }
 }
 
-/// The first `rows` values to f32 `[rows, stride]`, the stride a multiple of `COLUMNS`. `ahead` is what is needed next.
-pub(super) fn widen_values(source: Rows, rows: usize, ahead: &[f16], out: &mut [f32]) {
+/// Asks for the rows `seen` of the keys that are needed next. Rows of one head do not follow each other in memory, so the
+/// machine does not find out by itself.
+///
+/// # Safety
+/// As `Lanes`.
+#[inline(always)]
+pub(super) unsafe fn prefetch<L: Lanes>(ahead: Option<Rows>, seen: &Range<usize>) {
+    if let Some(Rows { values, row, dim }) = ahead {
+        for t in seen.clone() {
+            for d in (0..dim).step_by(LINE) {
+                // SAFETY: any address may be prefetched.
+                unsafe { L::prefetch(values.wrapping_add(t * row + d).cast()) };
+            }
+        }
+    }
+}
+
+/// A transposed tile to f32.
+///
+/// # Safety
+/// As `Lanes`; `out` is as long as `keys`, a multiple of 64.
+#[inline(always)]
+pub(super) unsafe fn widen_keys<L: Lanes>(keys: &[f16], out: &mut [f32]) {
+    for at in (0..keys.len()).step_by(LANES) {
+        // SAFETY: 16 elements from `at` on are there.
+        unsafe { L::store(out.as_mut_ptr().add(at), L::load_f16(keys.as_ptr().add(at))) };
+    }
+}
+
+/// The first `rows` values to f32 `[rows, stride]`, the stride `dim` rounded up to whole vectors. `ahead` is needed next.
+///
+/// # Safety
+/// As `Lanes`; the rows are there, and `out` holds a tile.
+#[inline(always)]
+pub(super) unsafe fn widen_values<L: Lanes>(
+    source: Rows,
+    rows: usize,
+    ahead: Option<Rows>,
+    out: &mut [f32],
+) {
     let Rows { values, row, dim } = source;
-    let done = match path() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has the features.
-        Path::Avx2 => unsafe { avx2::widen_values(values, row, dim, rows, ahead, out) },
-        _ => 0,
-    };
-    let out = out.chunks_exact_mut(dim.next_multiple_of(COLUMNS));
-    for (t, out) in out.take(rows).enumerate().filter(|_| done < dim) {
-        for (out, value) in out[done..]
-            .iter_mut()
-            .zip(&values[t * row + done..t * row + dim])
-        {
-            *out = value.to_f32();
+    let (whole, stride) = (dim - dim % LANES, dim.next_multiple_of(LANES));
+    // SAFETY: element d < dim of row t < rows is there.
+    unsafe {
+        prefetch::<L>(ahead, &(0..rows));
+        for t in 0..rows {
+            let (from, to) = (values.add(t * row), out.as_mut_ptr().add(t * stride));
+            for d in (0..whole).step_by(LANES) {
+                L::store(to.add(d), L::load_f16(from.add(d)));
+            }
+            for d in whole..dim {
+                *to.add(d) = (*from.add(d)).to_f32();
+            }
         }
     }
 }
 
-/// `c[i, j] = sum over t in inner of a[i, t] * b[t, j]`, added to `c` when `add`. Each of `a`, `b`, `c` is row-major with
-/// its row length; `b` and `c` have the same, a multiple of `COLUMNS`. An element is summed in the order of `inner`.
-pub(super) fn product(
-    (a, a_row): (&[f32], usize),
-    (b, b_row): (&[f32], usize),
-    (c, c_row): (&mut [f32], usize),
+/// Where a product goes: `rows` rows, `row` apart, of `columns` columns, a multiple of 16.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) values: *mut f32,
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Add to what is there.
+    pub(super) add: bool,
+}
+
+/// `c[i, j] = sum over t in inner of a[i, t] * b[t, j]`; `a` and `b` are rows with a distance. An element is summed in the
+/// order of `inner`.
+///
+/// # Safety
+/// As `Lanes`; the rows and columns that the sizes name are there.
+#[inline(always)]
+pub(super) unsafe fn product<L: Lanes, B: Element>(
+    a: (*const f32, usize),
+    b: (*const B, usize),
+    c: Target,
     inner: Range<usize>,
-    add: bool,
 ) {
-    let rows = c.len() / c_row;
-    assert!(c_row == b_row && b_row.is_multiple_of(COLUMNS) && inner.end <= a_row);
-    assert!(a.len() >= rows * a_row && b.len() >= inner.end * b_row);
-    match path() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has the features, and the lengths were checked.
-        Path::Avx2 => unsafe { avx2::product((a, a_row), b, (c, c_row), inner, add) },
-        _ => product_reference((a, a_row), (b, b_row), (c, c_row), inner, add),
+    let mut row = 0;
+    while row < c.rows {
+        let rows = (c.rows - row).min(6);
+        // SAFETY: as many rows remain as the kernel takes.
+        unsafe {
+            let a = (a.0.add(row * a.1), a.1);
+            let c = Target {
+                values: c.values.add(row * c.row),
+                ..c
+            };
+            match rows {
+                1 => columns::<L, B, 1>(a, b, c, inner.clone()),
+                2 => columns::<L, B, 2>(a, b, c, inner.clone()),
+                3 => columns::<L, B, 3>(a, b, c, inner.clone()),
+                4 => columns::<L, B, 4>(a, b, c, inner.clone()),
+                5 => columns::<L, B, 5>(a, b, c, inner.clone()),
+                _ => columns::<L, B, 6>(a, b, c, inner.clone()),
+            }
+        }
+        row += rows;
     }
 }
 
-fn product_reference(
-    (a, a_row): (&[f32], usize),
-    (b, b_row): (&[f32], usize),
-    (c, c_row): (&mut [f32], usize),
+/// `R` rows of a product, as many columns at a time as the registers hold.
+#[inline(always)]
+unsafe fn columns<L: Lanes, B: Element, const R: usize>(
+    a: (*const f32, usize),
+    b: (*const B, usize),
+    c: Target,
     inner: Range<usize>,
-    add: bool,
 ) {
-    for (a, c) in a.chunks_exact(a_row).zip(c.chunks_exact_mut(c_row)) {
-        if !add {
-            c.fill(0.0);
+    let mut column = 0;
+    // SAFETY: the columns are inside the row.
+    unsafe {
+        while L::WIDE_COLUMNS == 4 && column + 4 * LANES <= c.columns {
+            registers::<L, B, R, 4>(a, b, c, column, inner.clone());
+            column += 4 * LANES;
         }
-        for t in inner.clone() {
-            for (c, b) in c.iter_mut().zip(&b[t * b_row..(t + 1) * b_row]) {
-                *c += a[t] * b;
+        while R <= 3 && column + 2 * LANES <= c.columns {
+            registers::<L, B, R, 2>(a, b, c, column, inner.clone());
+            column += 2 * LANES;
+        }
+        while column < c.columns {
+            registers::<L, B, R, 1>(a, b, c, column, inner.clone());
+            column += LANES;
+        }
+    }
+}
+
+/// `R` rows by `V` vectors of columns, held in registers over the whole inner range.
+#[inline(always)]
+unsafe fn registers<L: Lanes, B: Element, const R: usize, const V: usize>(
+    (a, a_row): (*const f32, usize),
+    (b, b_row): (*const B, usize),
+    c: Target,
+    column: usize,
+    inner: Range<usize>,
+) {
+    // SAFETY: R rows of a and c and the inner rows of b exist, and V vectors from `column` on.
+    unsafe {
+        let to = c.values.add(column);
+        let mut sums = [[L::splat(0.0); V]; R];
+        if c.add {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = L::load(to.add(r * c.row + LANES * v));
+                }
+            }
+        }
+        for t in inner {
+            let mut right = [L::splat(0.0); V];
+            for (v, right) in right.iter_mut().enumerate() {
+                *right = B::load::<L>(b.add(t * b_row + column + LANES * v));
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let left = L::splat(*a.add(r * a_row + t));
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = L::fma(left, right[v], *sum);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                L::store(to.add(r * c.row + LANES * v), *sum);
             }
         }
     }
@@ -105,64 +217,72 @@ fn product_reference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::{self, Kernel, Path};
     use crate::random::floats;
 
-    #[test]
-    fn the_product_equals_the_reference_at_every_size_and_inner_range() {
-        for (rows, inner_len, columns) in [(1, 64, 64), (3, 80, 16), (7, 64, 48), (18, 5, 96)] {
-            for inner in [0..inner_len, 1..inner_len - 1, 0..0] {
-                let (a, b) = (floats(1, rows * inner_len), floats(2, inner_len * columns));
-                for add in [false, true] {
-                    let (mut got, mut want) =
-                        (floats(3, rows * columns), floats(3, rows * columns));
-                    product(
-                        (&a, inner_len),
-                        (&b, columns),
-                        (&mut got, columns),
-                        inner.clone(),
-                        add,
-                    );
-                    let c = (&mut want[..], columns);
-                    product_reference((&a, inner_len), (&b, columns), c, inner.clone(), add);
-                    for (got, want) in got.iter().zip(&want) {
-                        assert!(
-                            (got - want).abs() < 1e-5,
-                            "{rows} {inner:?} {columns} {add}"
-                        );
-                    }
-                }
-            }
+    struct Product<'a> {
+        a: &'a [f32],
+        b: &'a [f32],
+        c: &'a mut [f32],
+        inner: Range<usize>,
+        sizes: (usize, usize, usize),
+        add: bool,
+    }
+
+    impl Kernel for Product<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        unsafe fn run<L: Lanes>(self) {
+            let (rows, inner_len, columns) = self.sizes;
+            let c = Target {
+                values: self.c.as_mut_ptr(),
+                row: columns,
+                rows,
+                columns,
+                add: self.add,
+            };
+            let (a, b) = ((self.a.as_ptr(), inner_len), (self.b.as_ptr(), columns));
+            // SAFETY: the slices have these sizes.
+            unsafe { product::<L, f32>(a, b, c, self.inner) };
         }
     }
 
     #[test]
-    fn rows_beyond_the_written_ones_are_never_read() {
-        for (dim, rows) in [(64, 1), (80, 63), (20, 9), (96, 64)] {
-            let row = 2 * dim;
-            let mut source = vec![f16::NAN; BLOCK_TOKENS * row];
-            for t in 0..rows {
-                for (d, x) in floats(t as u64, dim).into_iter().enumerate() {
-                    source[t * row + d] = f16::from_f32(x);
+    fn the_product_is_right_and_has_the_same_bits_on_every_path() {
+        for sizes in [
+            (1, 64, 64),
+            (3, 80, 16),
+            (7, 64, 48),
+            (18, 5, 96),
+            (6, 3, 80),
+        ] {
+            let (rows, inner_len, columns) = sizes;
+            for inner in [0..inner_len, 1..inner_len - 1, 0..0] {
+                let (a, b) = (floats(1, rows * inner_len), floats(2, inner_len * columns));
+                for add in [false, true] {
+                    let mut want = floats(3, rows * columns);
+                    for (i, want) in want.iter_mut().enumerate() {
+                        let (row, column) = (i / columns, i % columns);
+                        let start = if add { *want } else { 0.0 };
+                        *want = inner.clone().fold(start, |sum, t| {
+                            a[row * inner_len + t].mul_add(b[t * columns + column], sum)
+                        });
+                    }
+                    for path in Path::available() {
+                        let mut got = floats(3, rows * columns);
+                        let product = Product {
+                            a: &a,
+                            b: &b,
+                            c: &mut got,
+                            inner: inner.clone(),
+                            sizes,
+                            add,
+                        };
+                        cpu::run(path, product);
+                        assert_eq!(got, want, "{path:?} {sizes:?} {inner:?} {add}");
+                    }
                 }
-            }
-            let mut keys = vec![f32::NAN; dim * BLOCK_TOKENS];
-            let rows_of = Rows {
-                values: &source,
-                row,
-                dim,
-            };
-            transpose_keys(rows_of, rows, &source, &mut keys);
-            let stride = dim.next_multiple_of(COLUMNS);
-            let mut values = vec![0f32; BLOCK_TOKENS * stride];
-            widen_values(rows_of, rows, &[], &mut values);
-            for (d, t) in (0..dim).flat_map(|d| (0..BLOCK_TOKENS).map(move |t| (d, t))) {
-                let want = if t < rows {
-                    source[t * row + d].to_f32()
-                } else {
-                    0.0
-                };
-                assert_eq!(keys[d * BLOCK_TOKENS + t], want);
-                assert_eq!(values[t * stride + d], want);
             }
         }
     }

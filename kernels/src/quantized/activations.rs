@@ -1,81 +1,138 @@
-//! Activations quantized to int8 in groups of 32, with the scale and the sum of each group.
+//! Activations quantized to int8 in groups of 32, and how tokens are cut into tiles.
+//!
+//! Tokens of a tile lie interleaved, group by group, so that a product walks one stretch of memory.
 
-/// Values that share a scale.
-pub(super) const GROUP: usize = 32;
-
-/// Quantized rows: value ≈ quant * scale, |quant| ≤ 127.
-pub(super) struct Activations {
-    /// `[n, cols]`
-    pub(super) quants: Vec<i8>,
-    /// `[n, groups]`, the groups padded with 0 to a multiple of 8.
-    pub(super) scales: Vec<f32>,
-    /// Sum of each group's quants times its scale, shaped as `scales`.
-    pub(super) sums: Vec<f32>,
-    /// Groups of a row, padded.
-    pub(super) stride: usize,
-}
-
-/// Groups of a row of `cols`, padded to a multiple of 8.
-pub(super) fn padded_groups(cols: usize) -> usize {
-    (cols / GROUP).next_multiple_of(8)
-}
-
-impl Activations {
-    /// Quantizes rows of `cols`, a multiple of 32. Each group depends on its own values alone.
-    pub(super) fn new(x: &[f32], cols: usize) -> Self {
-        let (n, stride) = (x.len() / cols, padded_groups(cols));
-        let mut quantized = Self {
-            quants: vec![0; x.len()],
-            scales: vec![0.0; n * stride],
-            sums: vec![0.0; n * stride],
-            stride,
-        };
-        let rows = x
-            .chunks_exact(cols)
-            .zip(quantized.quants.chunks_exact_mut(cols));
-        let scales = quantized.scales.chunks_exact_mut(stride);
-        for ((x, quants), (scales, sums)) in
-            rows.zip(scales.zip(quantized.sums.chunks_exact_mut(stride)))
-        {
-            quantize(x, quants, scales, sums);
-        }
-        quantized
-    }
-}
-
-fn quantize(x: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
-    let groups = x.as_chunks::<GROUP>().0.iter();
-    let groups = groups.zip(quants.as_chunks_mut::<GROUP>().0);
-    for ((x, quants), (scale, sum)) in groups.zip(scales.iter_mut().zip(sums)) {
-        #[cfg(target_arch = "x86_64")]
-        if crate::cpu::path() == crate::cpu::Path::Avx2 {
-            // SAFETY: the machine has the features.
-            (*scale, *sum) = unsafe { super::avx2::quantize(x, quants) };
-            continue;
-        }
-        (*scale, *sum) = quantize_reference(x, quants);
-    }
-}
-
-/// The scale, and the sum of the quants times the scale.
-pub(super) fn quantize_reference(x: &[f32; GROUP], quants: &mut [i8; GROUP]) -> (f32, f32) {
-    let max = x.iter().fold(0f32, |max, v| max.max(v.abs()));
-    let (scale, inverse) = scale_of(max);
-    let mut sum = 0;
-    for (quant, x) in quants.iter_mut().zip(x) {
-        *quant = (x * inverse).round_ties_even() as i8;
-        sum += i32::from(*quant);
-    }
-    (scale, scale * sum as f32)
-}
+use super::format::Format;
+use crate::cpu::{self, Kernel, Path};
+use crate::lanes::{GROUP, Lanes};
 
 /// The scale of a group with that largest magnitude, and its inverse. Groups too small to invert are 0.
-#[inline]
-pub(super) fn scale_of(max: f32) -> (f32, f32) {
+#[inline(always)]
+pub(crate) fn scale_of(max: f32) -> (f32, f32) {
     if max < 1e-30 {
         (0.0, 0.0)
     } else {
         (max / 127.0, 127.0 / max)
+    }
+}
+
+/// Some tokens that a product multiplies together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) first: usize,
+    /// A power of two.
+    pub(super) tokens: usize,
+}
+
+/// Cuts `n` tokens into tiles of at most `widest`, a power of two.
+pub(super) fn tiles(n: usize, widest: usize) -> impl Iterator<Item = Tile> {
+    let mut first = 0;
+    let mut tokens = widest;
+    std::iter::from_fn(move || {
+        while tokens > n - first {
+            tokens /= 2;
+        }
+        (tokens > 0).then(|| {
+            let tile = Tile { first, tokens };
+            first += tokens;
+            tile
+        })
+    })
+}
+
+/// Quantized tokens: value ≈ quant * scale, |quant| ≤ 127. Memory for reuse.
+///
+/// In each array a tile with `first` starts at `first` times the length of a token, and holds for each group its tokens:
+/// `[tile][group][token]`.
+#[derive(Default)]
+pub(crate) struct Activations {
+    n: usize,
+    cols: usize,
+    /// `[..][32]`
+    pub(super) quants: Vec<i8>,
+    pub(super) scales: Vec<f32>,
+    /// Sums of the first and the last 16 quants.
+    sums: Vec<[i32; 2]>,
+    tiles: Vec<Tile>,
+    /// What a format needs of the sums; see `prepare`.
+    pub(super) starts: Vec<i32>,
+    pub(super) terms: Vec<f32>,
+}
+
+impl Activations {
+    /// Takes in `x` `[n, cols]`, `cols` a multiple of 32. A group depends on its own values alone.
+    pub(crate) fn quantize(&mut self, path: Path, x: &[f32], cols: usize) {
+        assert!(cols.is_multiple_of(GROUP) && x.len().is_multiple_of(cols));
+        (self.n, self.cols) = (x.len() / cols, cols);
+        self.quants.resize(x.len(), 0);
+        self.scales.resize(x.len() / GROUP, 0.0);
+        self.sums.resize(x.len() / GROUP, [0; 2]);
+        cpu::run(path, Quantize { x, out: self });
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.cols / GROUP
+    }
+
+    pub(super) fn tiles(&self) -> &[Tile] {
+        &self.tiles
+    }
+
+    /// Fills in what a format multiplies besides quants and scales: `starts` `[..][half]`, the sums of the quants times
+    /// minus the offset, and `terms` `[..][half]`, the sums of the values, which meet the minima.
+    pub(super) fn prepare<F: Format>(&mut self) {
+        if F::OFFSET == 0 {
+            self.starts.clear();
+            self.starts.resize(self.sums.len() * F::HALVES, 0);
+        } else if F::HALVES == 1 {
+            let starts = self.sums.iter().map(|[a, b]| -F::OFFSET * (a + b));
+            self.starts.clear();
+            self.starts.extend(starts);
+        } else {
+            let starts = self.sums.as_flattened().iter();
+            self.starts.clear();
+            self.starts.extend(starts.map(|sum| -F::OFFSET * sum));
+        }
+        self.terms.clear();
+        if F::HAS_MINIMA {
+            let groups = self.sums.iter().zip(&self.scales);
+            if F::HALVES == 1 {
+                let terms = groups.map(|([a, b], scale)| scale * (a + b) as f32);
+                self.terms.extend(terms);
+            } else {
+                let terms = groups.flat_map(|(sums, scale)| sums.map(|sum| scale * sum as f32));
+                self.terms.extend(terms);
+            }
+        }
+    }
+}
+
+struct Quantize<'a> {
+    x: &'a [f32],
+    out: &'a mut Activations,
+}
+
+impl Kernel for Quantize<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let Self { x, out } = self;
+        let (cols, groups) = (out.cols, out.cols / GROUP);
+        out.tiles.clear();
+        out.tiles.extend(tiles(out.n, L::TILE_TOKENS));
+        for &Tile { first, tokens } in &out.tiles {
+            for token in 0..tokens {
+                let x = &x[(first + token) * cols..][..cols];
+                for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
+                    let at = first * groups + g * tokens + token;
+                    let quants = &mut out.quants[at * GROUP..][..GROUP];
+                    // SAFETY: the machine has the instructions, by the caller's promise; 32 floats and quants are there.
+                    (out.scales[at], out.sums[at]) =
+                        unsafe { L::quantize(x.as_ptr(), quants.as_mut_ptr()) };
+                }
+            }
+        }
     }
 }
 
@@ -85,20 +142,61 @@ mod tests {
     use crate::random::floats;
 
     #[test]
-    fn quantizing_equals_the_reference_and_is_close() {
+    fn quantizing_is_close_and_has_the_same_bits_on_every_path() {
         for magnitude in [0.0, 1e-38, 1e-20, 1.0, 1e4, 1e30] {
-            let x: Vec<f32> = floats(1, 5 * 96).iter().map(|v| v * magnitude).collect();
-            let got = Activations::new(&x, 96);
-            for (i, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
-                let mut quants = [0; GROUP];
-                let (scale, sum) = quantize_reference(x, &mut quants);
-                let at = i / 3 * got.stride + i % 3;
-                assert_eq!(got.quants[GROUP * i..GROUP * (i + 1)], quants);
-                assert_eq!((got.scales[at], got.sums[at]), (scale, sum));
-                for (x, quant) in x.iter().zip(quants) {
-                    let error = (x - scale * f32::from(quant)).abs();
-                    assert!(error <= 0.5001 * scale + 1e-30);
+            for n in [1, 3, 16, 21] {
+                let x: Vec<f32> = floats(1, n * 96).iter().map(|v| v * magnitude).collect();
+                for path in Path::available() {
+                    let mut got = Activations::default();
+                    got.quantize(path, &x, 96);
+                    for tile in got.tiles() {
+                        for (token, g) in (0..tile.tokens).flat_map(|t| (0..3).map(move |g| (t, g)))
+                        {
+                            let x = &x[(tile.first + token) * 96 + g * 32..][..32];
+                            let mut quants = [0; 32];
+                            // SAFETY: baseline instructions; the lengths are right.
+                            let (scale, sums) = unsafe {
+                                crate::lanes::Scalar::quantize(x.as_ptr(), quants.as_mut_ptr())
+                            };
+                            let at = tile.first * 3 + g * tile.tokens + token;
+                            assert_eq!(got.quants[at * 32..][..32], quants, "{path:?}");
+                            assert_eq!((got.scales[at], got.sums[at]), (scale, sums));
+                            for (x, quant) in x.iter().zip(quants) {
+                                let error = (x - scale * f32::from(quant)).abs();
+                                assert!(error <= 0.5001 * scale + 1e-30);
+                            }
+                        }
+                    }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_with_a_nan_has_a_nan_scale_on_every_path() {
+        for at in 0..32 {
+            let mut x = floats(2, 96);
+            x[32 + at] = f32::NAN;
+            for path in Path::available() {
+                let mut got = Activations::default();
+                got.quantize(path, &x, 96);
+                assert!(got.scales[1].is_nan(), "{path:?} {at}");
+                assert!(!got.scales[0].is_nan() && !got.scales[2].is_nan());
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_cover_every_token_once() {
+        for widest in [1, 4, 16] {
+            for n in 0..70 {
+                let mut next = 0;
+                for tile in tiles(n, widest) {
+                    assert_eq!(tile.first, next);
+                    assert!(tile.tokens.is_power_of_two() && tile.tokens <= widest);
+                    next += tile.tokens;
+                }
+                assert_eq!(next, n);
             }
         }
     }

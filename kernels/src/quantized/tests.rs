@@ -1,9 +1,12 @@
-use super::activations::{Activations, GROUP};
-use super::*;
-use crate::random::{bits, floats, in_pools, tensor, values};
-use candle_core::quantized::QTensor;
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
 
-const ALL: [GgmlDType; 15] = [
+use super::activations::Activations;
+use super::*;
+use crate::lanes::GROUP;
+use crate::random::{bits, floats};
+
+const ALL: [GgmlDType; 13] = [
     GgmlDType::F32,
     GgmlDType::F16,
     GgmlDType::BF16,
@@ -12,29 +15,38 @@ const ALL: [GgmlDType; 15] = [
     GgmlDType::Q5_0,
     GgmlDType::Q5_1,
     GgmlDType::Q8_0,
-    GgmlDType::Q8_1,
     GgmlDType::Q2K,
     GgmlDType::Q3K,
     GgmlDType::Q4K,
     GgmlDType::Q5K,
     GgmlDType::Q6K,
-    GgmlDType::Q8K,
 ];
-const OWN: [GgmlDType; 3] = [GgmlDType::Q4_0, GgmlDType::Q4_1, GgmlDType::Q8_0];
+
+fn quantize(dtype: GgmlDType, rows: usize, cols: usize) -> QTensor {
+    let weights = Tensor::from_vec(floats(9, rows * cols), (rows, cols), &Device::Cpu).unwrap();
+    QTensor::quantize(&weights, dtype).unwrap()
+}
 
 fn bytes(dtype: GgmlDType, rows: usize, cols: usize) -> Vec<u8> {
-    let weights = tensor(9, &[rows, cols]);
-    let weights = QTensor::quantize(&weights, dtype).unwrap();
-    weights.data().unwrap().into_owned()
+    quantize(dtype, rows, cols).data().unwrap().into_owned()
 }
 
 fn matrix(dtype: GgmlDType, rows: usize, cols: usize) -> QuantizedMatrix {
-    QuantizedMatrix::new(dtype, rows, cols, &bytes(dtype, rows, cols)).unwrap()
+    let bytes = bytes(dtype, rows, cols);
+    QuantizedMatrix::new(dtype, rows, cols, &bytes, &Team::new(1)).unwrap()
+}
+
+/// The matrix as floats `[rows, cols]`.
+fn dequantized(matrix: &QuantizedMatrix) -> Vec<f32> {
+    let ids: Vec<u32> = (0..matrix.rows() as u32).collect();
+    let mut out = Vec::new();
+    matrix.embedding(&ids, &mut out).unwrap();
+    out
 }
 
 /// The product of the dequantized weights and `x`, in f64.
 fn float_product(matrix: &QuantizedMatrix, x: &[f32]) -> Vec<f64> {
-    let weights = values(&matrix.dequantize().unwrap());
+    let weights = dequantized(matrix);
     let rows = || weights.chunks_exact(matrix.cols());
     x.chunks_exact(matrix.cols())
         .flat_map(|x| {
@@ -54,19 +66,48 @@ fn relative_error(got: &[f32], want: &[f64]) -> f64 {
     (difference / want.iter().copied().fold(0.0, square)).sqrt()
 }
 
+/// The activations that products see: rounded to int8 in groups.
+fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
+    x.chunks_exact(cols)
+        .flat_map(|x| {
+            let mut quantized = Activations::default();
+            quantized.quantize(Path::Scalar, x, cols);
+            (0..cols)
+                .map(|i| f32::from(quantized.quants[i]) * quantized.scales[i / GROUP])
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn an_embedding_has_the_bits_of_the_librarys_dequantized_rows() {
+    for dtype in ALL {
+        let (rows, cols) = (19, 512);
+        let want = quantize(dtype, rows, cols)
+            .dequantize(&Device::Cpu)
+            .unwrap();
+        let want: Vec<Vec<f32>> = want.to_vec2().unwrap();
+        let matrix = matrix(dtype, rows, cols);
+        let mut got = vec![1.0];
+        matrix.embedding(&[18, 0, 18], &mut got).unwrap();
+        assert_eq!(got[0], 1.0);
+        for (got, id) in got[1..].chunks_exact(cols).zip([18, 0, 18]) {
+            assert_eq!(bits(got), bits(&want[id]), "{dtype:?}");
+        }
+        assert!(matrix.embedding(&[19], &mut got).is_err());
+    }
+}
+
 #[test]
 fn every_format_is_close_to_the_product_of_its_dequantized_weights() {
     for dtype in ALL {
         let matrix = matrix(dtype, 37, 512);
-        let x = tensor(1, &[5, 512]);
-        let got = matrix.forward(&x).unwrap();
-        assert_eq!(got.dims(), [5, 37]);
-        let error = relative_error(&values(&got), &float_product(&matrix, &values(&x)));
-        // Activations are rounded to 1/127 of their group's largest, or to the weights' own 16 bits.
+        let x = floats(1, 5 * 512);
+        let got = matrix.forward(&x, &Team::new(1)).unwrap();
+        let error = relative_error(&got, &float_product(&matrix, &x));
+        // Activations are rounded to 1/127 of their group's largest; floats are not rounded.
         let tolerance = match dtype {
-            GgmlDType::F32 => 1e-6,
-            GgmlDType::F16 => 1e-3,
-            GgmlDType::BF16 => 5e-3,
+            GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => 1e-6,
             _ => 1e-2,
         };
         assert!(error < tolerance, "{dtype:?}: {error}");
@@ -74,38 +115,20 @@ fn every_format_is_close_to_the_product_of_its_dequantized_weights() {
 }
 
 #[test]
-fn own_products_equal_the_integer_reference_at_ragged_sizes() {
-    for dtype in OWN {
-        for (n, rows, cols) in [
-            (1, 1, 32),
-            (2, 3, 64),
-            (5, 7, 288),
-            (66, 9, 576),
-            (3, 2, 1536),
-        ] {
-            // In debug builds the general path insists on an even number of blocks.
-            if path() == Path::Scalar && !(cols / GROUP).is_multiple_of(2) {
-                continue;
-            }
+fn rounding_the_activations_is_the_only_error_that_quantized_products_add() {
+    for dtype in ALL {
+        for (n, rows, cols) in [(1, 1, 256), (5, 17, 512), (66, 9, 768), (3, 48, 1536)] {
             let matrix = matrix(dtype, rows, cols);
             let x = floats(2, n * cols);
-            // The same products of quantized activations, exact.
-            let quantized = Activations::new(&x, cols);
-            let rounded: Vec<f32> = (0..n * cols)
-                .map(|i| {
-                    let at = i / cols * quantized.stride + i % cols / GROUP;
-                    f32::from(quantized.quants[i]) * quantized.scales[at]
-                })
-                .collect();
-            let want = float_product(&matrix, &rounded);
-            let got = matrix.forward(&Tensor::from_vec(x, (n, cols), &Device::Cpu).unwrap());
-            for (got, want) in values(&got.unwrap()).iter().zip(want) {
+            let seen = match matrix.takes_quantized() {
+                true => rounded(&x, cols),
+                false => x.clone(),
+            };
+            let want = float_product(&matrix, &seen);
+            let got = matrix.forward(&x, &Team::new(1)).unwrap();
+            for (got, want) in got.iter().zip(want) {
                 let error = (f64::from(*got) - want).abs();
-                let tolerance = match path() {
-                    Path::Avx2 => 2e-5 * want.abs().max(1.0),
-                    // The general path rounds the activations' scales to f16.
-                    Path::Scalar => 1e-2 * want.abs().max(3.0),
-                };
+                let tolerance = 2e-5 * want.abs().max(1.0);
                 assert!(
                     error < tolerance,
                     "{dtype:?} {n} {rows} {cols}: {got}, not {want}"
@@ -116,31 +139,73 @@ fn own_products_equal_the_integer_reference_at_ragged_sizes() {
 }
 
 #[test]
+fn formats_of_32_weights_take_any_number_of_groups() {
+    let formats = [
+        GgmlDType::Q4_0,
+        GgmlDType::Q4_1,
+        GgmlDType::Q5_0,
+        GgmlDType::Q5_1,
+        GgmlDType::Q8_0,
+    ];
+    for dtype in formats {
+        for groups in 1..8 {
+            let (rows, cols) = (3, 32 * groups);
+            let matrix = matrix(dtype, rows, cols);
+            let x = floats(2, 2 * cols);
+            let want = float_product(&matrix, &rounded(&x, cols));
+            let got = matrix.forward(&x, &Team::new(2)).unwrap();
+            assert!(relative_error(&got, &want) < 1e-6, "{dtype:?} {cols}");
+        }
+    }
+}
+
+#[test]
 fn extreme_quants_do_not_overflow() {
-    for dtype in OWN {
-        let mut bytes = vec![0x80u8; bytes(dtype, 2, 64).len()];
-        let block = dtype.type_size();
-        for block in bytes.chunks_exact_mut(block) {
-            // Scale 1; a minimum of 0 where there is one.
-            block[..2].copy_from_slice(&[0x00, 0x3c]);
-            if dtype == GgmlDType::Q4_1 {
-                block[2..4].fill(0);
+    for dtype in ALL.into_iter().filter(|dtype| dtype.block_size() > 1) {
+        let cols = 256;
+        for fill in [0x80, 0x7f, 0xff, 0x00] {
+            let mut bytes = bytes(dtype, 2, cols);
+            for block in bytes.chunks_exact_mut(dtype.type_size()) {
+                // Every quant is the same extreme; the scales of 256 weights, where they stand last, stay small.
+                let end = block.len() - if dtype.block_size() == 256 { 4 } else { 0 };
+                let start = if dtype.block_size() == 256 { 4 } else { 2 };
+                block[start..end].fill(fill);
+                if dtype.block_size() == 32 {
+                    block[..2].copy_from_slice(&[0x00, 0x3c]);
+                    if matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_1) {
+                        block[2..4].fill(0);
+                    }
+                }
+            }
+            let matrix = QuantizedMatrix::new(dtype, 2, cols, &bytes, &Team::new(1)).unwrap();
+            for sign in [1.0, -1.0] {
+                let x = vec![127f32 * sign; cols];
+                let want = float_product(&matrix, &x);
+                for path in Path::available() {
+                    let got = matrix.forward(&x, &Team::on(path, 1)).unwrap();
+                    for (got, want) in got.iter().zip(&want) {
+                        let error = (f64::from(*got) - want).abs();
+                        assert!(
+                            error <= 1e-5 * want.abs(),
+                            "{dtype:?} {fill}: {got}, not {want}"
+                        );
+                    }
+                }
             }
         }
-        for fill in [0x80, 0x7f, 0xff, 0x00] {
-            for block in bytes.chunks_exact_mut(block) {
-                let start = if dtype == GgmlDType::Q4_1 { 4 } else { 2 };
-                block[start..].fill(fill);
-            }
-            let matrix = QuantizedMatrix::new(dtype, 2, 64, &bytes).unwrap();
-            for sign in [1.0, -1.0] {
-                let x = Tensor::full(127f32 * sign, (1, 64), &Device::Cpu).unwrap();
-                let want = float_product(&matrix, &values(&x));
-                let got = values(&matrix.forward(&x).unwrap());
-                assert!(
-                    got.iter().zip(want).all(|(g, w)| f64::from(*g) == w),
-                    "{dtype:?} {fill}"
-                );
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_on_every_path() {
+    for dtype in ALL {
+        for (n, rows, cols) in [(1, 17, 512), (23, 40, 256)] {
+            let matrix = matrix(dtype, rows, cols);
+            let x = floats(6, n * cols);
+            let want = matrix.forward(&x, &Team::on(Path::Scalar, 1)).unwrap();
+            for path in Path::available() {
+                let got = matrix.forward(&x, &Team::on(path, 1)).unwrap();
+                assert_eq!(bits(&got), bits(&want), "{dtype:?} on {path:?}");
             }
         }
     }
@@ -148,70 +213,56 @@ fn extreme_quants_do_not_overflow() {
 
 #[test]
 fn a_row_has_the_same_bits_in_any_chunk() {
+    let team = Team::new(1);
     for dtype in ALL {
-        let matrix = matrix(dtype, 101, 512);
-        let x = tensor(3, &[200, 512]);
-        let whole = bits(&matrix.forward(&x).unwrap());
-        for n in [1, 3, 64, 65, 200] {
-            let chunks: Vec<Tensor> = (0..200)
-                .step_by(n)
-                .map(|start| x.narrow(0, start, n.min(200 - start)).unwrap())
-                .map(|chunk| matrix.forward(&chunk).unwrap())
-                .collect();
-            let joined = bits(&Tensor::cat(&chunks, 0).unwrap());
-            assert!(joined == whole, "{dtype:?} in chunks of {n}");
+        let (rows, cols) = (101, 512);
+        let matrix = matrix(dtype, rows, cols);
+        let x = floats(3, 100 * cols);
+        let whole = bits(&matrix.forward(&x, &team).unwrap());
+        for n in [1, 3, 64, 65] {
+            let chunks = x
+                .chunks(n * cols)
+                .flat_map(|x| matrix.forward(x, &team).unwrap());
+            let joined: Vec<f32> = chunks.collect();
+            assert!(bits(&joined) == whole, "{dtype:?} in chunks of {n}");
         }
     }
 }
 
 #[test]
 fn a_row_has_the_same_bits_with_any_number_of_threads() {
-    for dtype in [
-        GgmlDType::Q4_0,
-        GgmlDType::Q4_1,
-        GgmlDType::Q8_0,
-        GgmlDType::Q6K,
-    ] {
-        let matrix = matrix(dtype, 333, 768);
+    let teams: Vec<Team> = (1..=8).map(Team::new).collect();
+    for dtype in ALL {
+        let matrix = matrix(dtype, 133, 768);
         for n in [1, 3, 65] {
-            let x = tensor(4, &[n, 768]);
-            let want = bits(&matrix.forward(&x).unwrap());
-            in_pools(|threads| {
-                let got = bits(&matrix.forward(&x).unwrap());
-                assert!(got == want, "{dtype:?}, {n} tokens, {threads} threads");
-            });
+            let x = floats(4, n * 768);
+            let want = bits(&matrix.forward(&x, &teams[0]).unwrap());
+            for team in &teams {
+                let got = bits(&matrix.forward(&x, team).unwrap());
+                assert!(got == want, "{dtype:?}, {n} tokens, {team:?}");
+            }
         }
     }
 }
 
 #[test]
-fn a_poisoned_row_stays_alone() {
+fn a_poisoned_token_stays_alone_and_poisoned() {
     for dtype in ALL {
         let matrix = matrix(dtype, 7, 256);
-        let clean = tensor(5, &[6, 256]);
-        let poison = Tensor::full(f32::NAN, (1, 256), &Device::Cpu).unwrap();
-        let x = Tensor::cat(&[&clean.narrow(0, 0, 2).unwrap(), &poison, &clean], 0).unwrap();
-        let (got, want) = (matrix.forward(&x).unwrap(), matrix.forward(&clean).unwrap());
-        assert_eq!(bits(&got.narrow(0, 3, 6).unwrap()), bits(&want));
-        assert_eq!(
-            bits(&got.narrow(0, 0, 2).unwrap()),
-            bits(&want.narrow(0, 0, 2).unwrap())
-        );
-    }
-}
-
-#[test]
-fn an_embedding_is_the_dequantized_rows() {
-    for dtype in ALL {
-        let matrix = matrix(dtype, 9, 256);
-        let all = matrix.dequantize().unwrap();
-        let rows = matrix.embedding(&[8, 0, 8]).unwrap();
-        assert_eq!(rows.dims(), [3, 256]);
-        for (i, id) in [8, 0, 8].into_iter().enumerate() {
-            let (got, want) = (rows.narrow(0, i, 1).unwrap(), all.narrow(0, id, 1).unwrap());
-            assert_eq!(bits(&got), bits(&want));
+        let clean = floats(5, 20 * 256);
+        let want = matrix.forward(&clean, &Team::new(1)).unwrap();
+        let mut x = clean.clone();
+        x[3 * 256 + 100] = f32::NAN;
+        for path in Path::available() {
+            let got = matrix.forward(&x, &Team::on(path, 1)).unwrap();
+            for (token, (got, want)) in got.chunks(7).zip(want.chunks(7)).enumerate() {
+                if token == 3 {
+                    assert!(got.iter().all(|v| v.is_nan()), "{dtype:?} {path:?}");
+                } else {
+                    assert_eq!(bits(got), bits(want), "{dtype:?} {path:?}");
+                }
+            }
         }
-        assert!(matrix.embedding(&[9]).is_err());
     }
 }
 
@@ -219,32 +270,44 @@ fn an_embedding_is_the_dequantized_rows() {
 fn unaligned_bytes_give_the_same_matrix() {
     for dtype in ALL {
         let bytes = bytes(dtype, 3, 256);
-        let mut shifted = vec![0u8; bytes.len() + 8];
-        let start = 8 - shifted.as_ptr() as usize % 8 + 1;
-        shifted.resize(bytes.len() + start, 0);
-        shifted[start..].copy_from_slice(&bytes);
-        let a = QuantizedMatrix::new(dtype, 3, 256, &bytes).unwrap();
-        let b = QuantizedMatrix::new(dtype, 3, 256, &shifted[start..]).unwrap();
-        assert_eq!(
-            bits(&a.dequantize().unwrap()),
-            bits(&b.dequantize().unwrap())
+        let mut shifted = vec![0u8; bytes.len() + 1];
+        shifted[1..].copy_from_slice(&bytes);
+        let team = Team::new(1);
+        let a = QuantizedMatrix::new(dtype, 3, 256, &bytes, &team).unwrap();
+        let b = QuantizedMatrix::new(dtype, 3, 256, &shifted[1..], &team).unwrap();
+        assert_eq!(bits(&dequantized(&a)), bits(&dequantized(&b)));
+    }
+}
+
+#[test]
+fn packed_weights_take_little_more_than_those_of_the_file() {
+    for dtype in ALL {
+        let (rows, cols) = (64, 1024);
+        let (packed, file) = (
+            matrix(dtype, rows, cols).num_bytes(),
+            bytes(dtype, rows, cols).len(),
         );
+        assert!(packed * 100 <= file * 106, "{dtype:?}: {packed} of {file}");
     }
 }
 
 #[test]
 fn what_does_not_fit_is_an_error_not_a_panic() {
+    let team = Team::new(1);
     for dtype in ALL {
         let good = bytes(dtype, 2, 256);
-        assert!(QuantizedMatrix::new(dtype, 2, 256, &good[1..]).is_err());
-        assert!(QuantizedMatrix::new(dtype, 3, 256, &good).is_err());
-        assert!(QuantizedMatrix::new(dtype, 0, 256, &[]).is_err());
-        assert!(QuantizedMatrix::new(dtype, usize::MAX, 256, &good).is_err());
-        let matrix = QuantizedMatrix::new(dtype, 2, 256, &good).unwrap();
-        assert!(matrix.forward(&tensor(6, &[1, 255])).is_err());
-        assert!(matrix.forward(&tensor(7, &[256])).is_err());
-        let none = Tensor::zeros((0, 256), candle_core::DType::F32, &Device::Cpu).unwrap();
-        assert_eq!(matrix.forward(&none).unwrap().dims(), [0, 2]);
+        let new = |rows, bytes: &[u8]| QuantizedMatrix::new(dtype, rows, 256, bytes, &team);
+        assert!(new(2, &good[1..]).is_err());
+        assert!(new(3, &good).is_err());
+        assert!(new(0, &[]).is_err());
+        assert!(new(usize::MAX, &good).is_err());
+        let matrix = new(2, &good).unwrap();
+        assert!(matrix.forward(&[0.0; 255], &team).is_err());
+        assert!(matrix.forward(&[], &team).unwrap().is_empty());
     }
-    assert!(QuantizedMatrix::new(GgmlDType::Q4_1, 2, 48, &[0; 60]).is_err());
+    assert!(QuantizedMatrix::new(GgmlDType::Q4_1, 2, 48, &[0; 60], &team).is_err());
+    for dtype in [GgmlDType::Q8_1, GgmlDType::Q8K] {
+        let bytes = vec![0; dtype.type_size() * 256 / dtype.block_size()];
+        assert!(QuantizedMatrix::new(dtype, 1, 256, &bytes, &team).is_err());
+    }
 }

@@ -71,7 +71,7 @@ impl Bench {
 }
 
 fn load(path: &Path) -> Result<Model, String> {
-    let loaded = Model::load(path, &Device::Cpu, &DigestCache::new(None));
+    let loaded = Model::load(path, 1, &DigestCache::new(None));
     if inspect(path).is_err() {
         assert!(loaded.is_err(), "inspect refuses what load takes");
     }

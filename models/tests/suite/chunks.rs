@@ -59,11 +59,7 @@ fn run(model: &Model, tokens: &[u32], cuts: &[usize], whole: Option<&[Vec<f32>]>
 
 fn whole(model: &Model, tokens: &[u32]) -> (Vec<Vec<f32>>, Outcome) {
     let (pool, table) = sequence(model, tokens.len());
-    let all = model
-        .forward_all(tokens, 0, &pool, &table)
-        .unwrap()
-        .to_vec2::<f32>()
-        .unwrap();
+    let all = model.forward_all(tokens, 0, &pool, &table).unwrap();
     let outcome = Outcome {
         logits: bits(&all[tokens.len() - 1]),
         blocks: blocks(&pool, &table),

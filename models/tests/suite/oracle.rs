@@ -64,11 +64,7 @@ type Logits = Vec<Vec<f32>>;
 
 fn ours(model: &Model, tokens: &[u32]) -> Logits {
     let (pool, table) = sequence(model, tokens.len());
-    model
-        .forward_all(tokens, 0, &pool, &table)
-        .unwrap()
-        .to_vec2()
-        .unwrap()
+    model.forward_all(tokens, 0, &pool, &table).unwrap()
 }
 
 /// Largest and root-mean-square difference over all positions.
@@ -279,11 +275,7 @@ fn llama_3_frequency_factors_stretch_the_rotation() {
         });
         let tokens = tokens(40, model.config().vocab_size, 3);
         let (pool, table) = sequence(&model, tokens.len());
-        model
-            .forward_all(&tokens, 0, &pool, &table)
-            .unwrap()
-            .to_vec2::<f32>()
-            .unwrap()
+        model.forward_all(&tokens, 0, &pool, &table).unwrap()
     };
     let (none, ones, eights) = (run(None), run(Some(vec![1.0; 8])), run(Some(vec![8.0; 8])));
     assert_eq!(none, ones);

@@ -31,7 +31,7 @@ pub fn default_model() -> &'static Model {
 }
 
 pub fn load(path: &Path) -> Model {
-    Model::load(path, &Device::Cpu, &DigestCache::new(None)).expect("the model loads")
+    Model::load(path, kernels::physical_cores(), &DigestCache::new(None)).expect("the model loads")
 }
 
 /// A tiny model and the folder that holds its file.

@@ -16,17 +16,20 @@ pub(crate) struct App {
     engine: OnceCell<Engine>,
     history: Arc<Mutex<History>>,
     data: DataFolder,
+    threads: usize,
 }
 
 impl App {
-    /// Takes the data folder and opens its history. No engine is started and no model loaded.
-    pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self> {
+    /// Takes the data folder and opens its history. No engine is started and no model loaded; when one is, it computes with
+    /// `threads` threads (default: physical cores).
+    pub(crate) fn open(data_dir: Option<PathBuf>, threads: Option<u16>) -> Result<Self> {
         let data = DataFolder::open(data_dir)?;
         let history = Arc::new(Mutex::new(History::open(&data.history_path())?));
         Ok(Self {
             engine: OnceCell::new(),
             history,
             data,
+            threads: threads.map_or_else(EngineConfig::default_threads, usize::from),
         })
     }
 
@@ -39,6 +42,7 @@ impl App {
             models_folder: self.data.models_path(),
             digests: Some(self.data.path().join("digests.json")),
             pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
+            threads: self.threads,
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&self.history), self.block_store())?;

@@ -11,11 +11,12 @@ mod text;
 
 use std::path::PathBuf;
 
+use engine::EngineConfig;
+
 use crate::app::App;
 use crate::arguments::{BenchCommand, BenchFlags};
 use crate::error::{Error, Result};
 use crate::output::Output;
-use crate::threads;
 
 /// What every measurement starts from.
 struct Setup {
@@ -30,9 +31,11 @@ pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Out
     | BenchCommand::Prefill(flags)
     | BenchCommand::Decode(flags)
     | BenchCommand::Snapshot(flags)) = &command;
-    let num_threads = threads::set(flags.threads)?;
+    let num_threads = flags
+        .threads
+        .map_or_else(EngineConfig::default_threads, usize::from);
     // The lock is given back at once: what follows does not touch the user's folder.
-    let model = App::open(data_dir)?.model_path(flags.model.as_deref())?;
+    let model = App::open(data_dir, flags.threads)?.model_path(flags.model.as_deref())?;
     let setup = Setup { model, num_threads };
     match &command {
         BenchCommand::Resume(flags) => resume::run(&setup, flags, output),

@@ -15,7 +15,6 @@ use crate::app::{App, now_ms};
 use crate::arguments::{ChatCommand, ExportFormat, TurnFlags};
 use crate::error::{Error, Result};
 use crate::output::Output;
-use crate::threads;
 
 /// Most hits that a search prints.
 const SEARCH_LIMIT: u32 = 100;
@@ -28,14 +27,14 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
             parent,
             flags,
         } => {
-            let options = begin(&flags)?;
+            let options = options(&flags);
             let turn = Turn::Send {
                 conversation: conversation.into(),
                 parent: parent.map(MessageId::from),
                 text: words(text)?,
                 options,
             };
-            turn::run(&App::open(data_dir)?, turn, output)
+            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
         }
         ChatCommand::Edit {
             conversation,
@@ -43,29 +42,29 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
             text,
             flags,
         } => {
-            let options = begin(&flags)?;
+            let options = options(&flags);
             let turn = Turn::Edit {
                 conversation: conversation.into(),
                 message: message.into(),
                 text: words(text)?,
                 options,
             };
-            turn::run(&App::open(data_dir)?, turn, output)
+            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
         }
         ChatCommand::Regenerate {
             conversation,
             message,
             flags,
         } => {
-            let options = begin(&flags)?;
+            let options = options(&flags);
             let turn = Turn::Regenerate {
                 conversation: conversation.into(),
                 message: message.into(),
                 options,
             };
-            turn::run(&App::open(data_dir)?, turn, output)
+            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
         }
-        other => run_without_model(other, &App::open(data_dir)?, output),
+        other => run_without_model(other, &App::open(data_dir, None)?, output),
     }
 }
 
@@ -89,14 +88,12 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
     }
 }
 
-/// Threads first: nothing may compute before their number is set.
-fn begin(flags: &TurnFlags) -> Result<TurnOptions> {
-    threads::set(flags.threads)?;
-    Ok(TurnOptions {
+fn options(flags: &TurnFlags) -> TurnOptions {
+    TurnOptions {
         greedy: flags.greedy,
         seed: flags.seed,
         max_tokens: flags.max_tokens,
-    })
+    }
 }
 
 /// The text itself, or standard input for `-`, without the line end that closes it.

@@ -12,7 +12,6 @@ mod chat;
 mod error;
 mod models;
 mod output;
-mod threads;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ pub(crate) fn run(
     data_dir: Option<PathBuf>,
     output: &Output,
 ) -> Result<()> {
-    let app = App::open(data_dir)?;
+    let app = App::open(data_dir, None)?;
     match command {
         ModelsCommand::Add { path } => {
             let entry = catalog::add(&mut app.history(), &app.models_folder(), &path)?;

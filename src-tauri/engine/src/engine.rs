@@ -24,6 +24,8 @@ pub struct EngineConfig {
     pub digests: Option<PathBuf>,
     /// Bytes of device memory for blocks; on the CPU they are taken only as they are used.
     pub pool_bytes: u64,
+    /// Threads to compute with.
+    pub threads: usize,
     /// Unix time in milliseconds.
     pub clock: fn() -> i64,
 }
@@ -31,6 +33,11 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// Memory for blocks where nothing else is asked: 2 GiB, about 93 000 tokens of the default model.
     pub const DEFAULT_POOL_BYTES: u64 = 2 << 30;
+
+    /// Threads where nothing else is asked: the physical cores. Two threads on one core share its vector units.
+    pub fn default_threads() -> usize {
+        kernels::physical_cores()
+    }
 }
 
 /// The engine: one thread that owns the model and the pool, and a writer thread behind it. Dropping the last handle
@@ -59,6 +66,7 @@ impl Engine {
             digests: DigestCache::new(config.digests),
             pool_bytes: config.pool_bytes,
             device: Device::Cpu,
+            threads: config.threads,
             cache: None,
         };
         let thread = std::thread::Builder::new()

@@ -30,6 +30,7 @@ pub(crate) struct Worker {
     pub(crate) digests: DigestCache,
     pub(crate) pool_bytes: u64,
     pub(crate) device: Device,
+    pub(crate) threads: usize,
     pub(crate) cache: Option<Cache>,
 }
 
@@ -176,7 +177,7 @@ impl Worker {
             return Ok(());
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let model = Arc::new(Model::load(&path, &self.device, &self.digests)?);
+        let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
         self.unload();
         self.cache = Some(Cache::open(
             model,

@@ -17,7 +17,9 @@ fn a_turn_writes_only_what_is_new() {
     let home = tempfile::tempdir().expect("folder");
     Subject::TINY.install(home.path());
     let path = home.path().join("tiny-1.gguf");
-    let model = Arc::new(Model::load(&path, &Device::Cpu, &DigestCache::new(None)).expect("model"));
+    let model = Arc::new(
+        Model::load(&path, kernels::physical_cores(), &DigestCache::new(None)).expect("model"),
+    );
     let layout = model.kv_layout();
     let store = BlockStore::open(&home.path().join("kv"), Budget::Bytes(1 << 30));
     let mut cache =

@@ -24,6 +24,7 @@ const REPLY_TOKENS: u32 = 2;
 pub(super) struct Place {
     folder: TempDir,
     model: String,
+    threads: u16,
 }
 
 /// What a turn reported.
@@ -47,8 +48,9 @@ impl Place {
         let place = Place {
             folder,
             model: setup.model_name(),
+            threads: setup.num_threads.try_into().unwrap_or(u16::MAX),
         };
-        let app = App::open(Some(place.path().to_owned()))?;
+        let app = App::open(Some(place.path().to_owned()), None)?;
         app.history().add_model(&place.model, &setup.model)?;
         Ok(place)
     }
@@ -59,7 +61,7 @@ impl Place {
 
     /// Opens the folder as a fresh start of the program would, and loads the model.
     pub(super) fn start(&self) -> Result<App> {
-        let app = App::open(Some(self.path().to_owned()))?;
+        let app = App::open(Some(self.path().to_owned()), Some(self.threads))?;
         app.engine()?.load(Some(self.model.clone()))?;
         Ok(app)
     }

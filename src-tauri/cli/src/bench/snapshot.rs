@@ -58,7 +58,7 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
     let runs = flags.runs.unwrap_or(RUNS);
     let model = Arc::new(Model::load(
         &setup.model,
-        &Device::Cpu,
+        setup.num_threads,
         &DigestCache::new(None),
     )?);
     let (mut saving, mut not_saving) = (Vec::new(), Vec::new());

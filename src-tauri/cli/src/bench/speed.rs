@@ -53,7 +53,7 @@ fn measure(
 ) -> Result<()> {
     let depth = flags.depth as usize;
     let runs = flags.runs.unwrap_or(RUNS);
-    let model = Model::load(&setup.model, &Device::Cpu, &DigestCache::new(None))?;
+    let model = Model::load(&setup.model, setup.num_threads, &DigestCache::new(None))?;
     let track = Track::new(&model, depth, tokens)?;
     // Once for the pages of the weights and the pool.
     track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;

@@ -1,0 +1,374 @@
+//! Decoder layers, all in one go: norm, projections, rope, attention, feed-forward.
+//!
+//! A team of threads walks the layers together. Two walks give the same bits (an output element is computed the same way
+//! wherever it is computed):
+//!
+//! - **by panels** (`panels`), for many tokens: each thread takes panels of tokens through a whole layer by itself. Only
+//!   attention looks at other tokens, so the threads meet once a layer, when all keys and values are written.
+//! - **by rows** (`rows`), for few: all threads work on the same tokens, each on its rows of every matrix, and meet after
+//!   each product.
+
+mod panels;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use half::f16;
+
+use crate::attention::Attention;
+use crate::kv_write::narrow;
+use crate::output::Shared;
+use crate::quantized::{Activations, Input};
+use crate::rms_norm::rms_norm;
+use crate::rope::{RopeKind, rope};
+use crate::team::{Member, Team};
+use crate::{AttentionParams, BLOCK_TOKENS, Error, KvLayout, KvPool, QuantizedMatrix, Result};
+use panels::Panels;
+
+const OP: &str = "layers";
+
+/// A matrix and what is added to its product.
+#[derive(Debug)]
+pub struct Projection {
+    /// `[rows, hidden]`
+    pub weight: QuantizedMatrix,
+    /// `[rows]`
+    pub bias: Option<Vec<f32>>,
+}
+
+/// The weights of one decoder layer.
+#[derive(Debug)]
+pub struct Layer {
+    /// `[hidden]`
+    pub attention_norm: Vec<f32>,
+    /// `[heads * head_dim, hidden]`
+    pub query: Projection,
+    /// `[kv_heads * head_dim, hidden]`
+    pub key: Projection,
+    /// `[kv_heads * head_dim, hidden]`
+    pub value: Projection,
+    /// `[hidden, heads * head_dim]`
+    pub output: QuantizedMatrix,
+    /// Norms of each query and key head, both `[head_dim]`.
+    pub head_norms: Option<(Vec<f32>, Vec<f32>)>,
+    /// `[hidden]`
+    pub feed_forward_norm: Vec<f32>,
+    /// `[inner, hidden]`
+    pub gate: QuantizedMatrix,
+    /// `[inner, hidden]`
+    pub up: QuantizedMatrix,
+    /// `[hidden, inner]`
+    pub down: QuantizedMatrix,
+}
+
+/// What all layers have in common besides their shapes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerParams {
+    /// Query heads.
+    pub num_heads: usize,
+    /// Of all norms.
+    pub norm_eps: f32,
+    /// Which elements of a head are rotated together.
+    pub rope_kind: RopeKind,
+    /// Of all layers.
+    pub attention: AttentionParams,
+}
+
+/// The layers of a decoder, whose shapes fit each other.
+#[derive(Debug)]
+pub struct Layers {
+    layers: Vec<Layer>,
+    params: LayerParams,
+    layout: KvLayout,
+    hidden: usize,
+    inner: usize,
+}
+
+/// Where the tokens of a call stand.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Position of the first.
+    pub offset: usize,
+    /// The keys and values of their sequence.
+    pub pool: &'a KvPool,
+    /// Its slots.
+    pub table: &'a [u32],
+    /// Cosines of the rotary angles `[positions, head_dim / 2]`, from position 0 on.
+    pub cos: &'a [f32],
+    /// Sines, as `cos`.
+    pub sin: &'a [f32],
+}
+
+impl Layers {
+    /// Layers over keys and values laid out as `layout`; an error if a shape does not fit.
+    pub fn new(layers: Vec<Layer>, params: LayerParams, layout: KvLayout) -> Result<Layers> {
+        let misfit = |reason: String| Err(Error::argument(OP, reason));
+        let (Some(first), q) = (layers.first(), params.num_heads * layout.head_dim) else {
+            return misfit("none".into());
+        };
+        if layout.num_layers != layers.len() {
+            return misfit(format!("{} layers for {layout:?}", layers.len()));
+        }
+        if params.num_heads == 0
+            || layout.num_kv_heads == 0
+            || !params.num_heads.is_multiple_of(layout.num_kv_heads)
+            || !layout.head_dim.is_multiple_of(2)
+        {
+            return misfit(format!("{} heads for {layout:?}", params.num_heads));
+        }
+        if params.attention.window == Some(0) {
+            return misfit("a window of 0 tokens".into());
+        }
+        let (hidden, inner) = (first.attention_norm.len(), first.gate.rows());
+        let kv = layout.row_elems();
+        for (i, layer) in layers.iter().enumerate() {
+            let matrices = [
+                ("query", &layer.query.weight, q, hidden),
+                ("key", &layer.key.weight, kv, hidden),
+                ("value", &layer.value.weight, kv, hidden),
+                ("output", &layer.output, hidden, q),
+                ("gate", &layer.gate, inner, hidden),
+                ("up", &layer.up, inner, hidden),
+                ("down", &layer.down, hidden, inner),
+            ];
+            for (name, matrix, rows, cols) in matrices {
+                if (matrix.rows(), matrix.cols()) != (rows, cols) {
+                    return misfit(format!(
+                        "{name} of layer {i}: {matrix:?}, not {rows} x {cols}"
+                    ));
+                }
+            }
+            let norms = layer.head_norms.iter().flat_map(|(q, k)| [q, k]);
+            let vectors = [
+                (&layer.attention_norm, hidden),
+                (&layer.feed_forward_norm, hidden),
+            ];
+            let biases = [(&layer.query, q), (&layer.key, kv), (&layer.value, kv)];
+            let vectors = vectors
+                .into_iter()
+                .chain(norms.map(|norm| (norm, layout.head_dim)))
+                .chain(
+                    biases
+                        .iter()
+                        .filter_map(|(p, rows)| Some((p.bias.as_ref()?, *rows))),
+                );
+            for (vector, len) in vectors {
+                if vector.len() != len {
+                    return misfit(format!(
+                        "a vector of {} in layer {i}, not {len}",
+                        vector.len()
+                    ));
+                }
+            }
+        }
+        Ok(Layers {
+            layers,
+            params,
+            layout,
+            hidden,
+            inner,
+        })
+    }
+
+    /// Runs the tokens whose embeddings are `x` `[n, hidden]` through all layers, in place, and writes their keys and values.
+    /// With `last_only` every key and value is written, but only the last token's row of `x` is the result.
+    pub fn forward(&self, team: &Team, x: &mut [f32], place: Place, last_only: bool) -> Result<()> {
+        let n = x.len() / self.hidden;
+        let end = place
+            .offset
+            .checked_add(n)
+            .filter(|_| x.len() == n * self.hidden);
+        let half = self.layout.head_dim / 2;
+        let end = end.filter(|end| end * half <= place.cos.len().min(place.sin.len()));
+        let Some(end) = end.filter(|_| *place.pool.layout() == self.layout) else {
+            let reason = format!(
+                "{} values at {}, {} angles, {:?}",
+                x.len(),
+                place.offset,
+                place.cos.len(),
+                place.pool.layout()
+            );
+            return Err(Error::argument(OP, reason));
+        };
+        place.pool.check_table(OP, 0, place.table, end)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let mut queries = vec![0f32; n * self.params.num_heads * self.layout.head_dim];
+        let (x, queries) = (Shared::new(x), Shared::new(&mut queries));
+        place.pool.with_memory(|pool| {
+            let pass = Pass {
+                layers: self,
+                place,
+                pool,
+                x,
+                queries,
+                n,
+            };
+            match Panels::cut(n, team.threads()) {
+                Some(panels) => pass.by_panels(team, &panels, last_only),
+                None => pass.by_rows(team, last_only),
+            }
+        })
+    }
+}
+
+/// One call of `forward`, as all threads see it.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    layers: &'a Layers,
+    place: Place<'a>,
+    pool: Shared<'a, f16>,
+    /// `[n, hidden]`
+    x: Shared<'a, f32>,
+    /// Of one layer at a time, rotated and scaled: `[n, heads * head_dim]`
+    queries: Shared<'a, f32>,
+    n: usize,
+}
+
+/// One thread's memory.
+#[derive(Default)]
+struct Workspace {
+    activations: Activations,
+    /// `[tokens, hidden]`
+    normed: Vec<f32>,
+    attention: crate::attention::Scratch,
+    /// Queries of one KV head.
+    queries: Vec<f32>,
+    /// `[tokens, heads * head_dim]`
+    attended: Vec<f32>,
+}
+
+impl<'a> Pass<'a> {
+    fn attention(&self, layer: usize) -> Attention<'a> {
+        Attention {
+            pool: self.pool,
+            layout: self.layers.layout,
+            layer,
+            table: self.place.table,
+            params: self.layers.params.attention,
+            group: self.layers.params.num_heads / self.layers.layout.num_kv_heads,
+        }
+    }
+
+    /// Elements of one token's queries, and those of one KV head.
+    fn query_elems(&self) -> (usize, usize) {
+        let (heads, layout) = (self.layers.params.num_heads, &self.layers.layout);
+        let all = heads * layout.head_dim;
+        (all, all / layout.num_kv_heads)
+    }
+
+    /// The norm of the tokens' rows of `x`, quantized too if one of the matrices takes it so.
+    ///
+    /// # Safety
+    /// Nobody writes these rows meanwhile.
+    unsafe fn norm<'w>(
+        &self,
+        member: &Member,
+        tokens: &Range<usize>,
+        weight: &[f32],
+        takers: &[&QuantizedMatrix],
+        workspace: &'w mut Workspace,
+    ) -> Input<'w> {
+        let hidden = self.layers.hidden;
+        let range = tokens.start * hidden..tokens.end * hidden;
+        workspace.normed.clear();
+        // SAFETY: the caller's promise.
+        workspace
+            .normed
+            .extend_from_slice(unsafe { self.x.read(range) });
+        let eps = self.layers.params.norm_eps;
+        rms_norm(member.path(), &mut workspace.normed, weight, eps);
+        input(
+            member,
+            &workspace.normed,
+            hidden,
+            takers,
+            &mut workspace.activations,
+        )
+    }
+
+    /// Finishes the projections of one token for one KV head: biases, head norms, rope; queries are scaled, keys and values
+    /// written to their block. Each is `[.., head_dim]`.
+    ///
+    /// # Safety
+    /// Nobody reads or writes this head's keys and values of the token meanwhile.
+    unsafe fn place_head(
+        &self,
+        member: &Member,
+        (layer, token, kv_head): (usize, usize, usize),
+        (q, k, v): (&mut [f32], &mut [f32], &mut [f32]),
+    ) {
+        let Layers { params, layout, .. } = self.layers;
+        let (weights, dim) = (&self.layers.layers[layer], layout.head_dim);
+        add_bias(&weights.query, kv_head, q);
+        add_bias(&weights.key, kv_head, k);
+        add_bias(&weights.value, kv_head, v);
+        if let Some((query_norm, key_norm)) = &weights.head_norms {
+            rms_norm(member.path(), q, query_norm, params.norm_eps);
+            rms_norm(member.path(), k, key_norm, params.norm_eps);
+        }
+        let position = self.place.offset + token;
+        let angles = position * dim / 2..(position + 1) * dim / 2;
+        let (cos, sin) = (&self.place.cos[angles.clone()], &self.place.sin[angles]);
+        rope(member.path(), q, cos, sin, params.rope_kind);
+        rope(member.path(), k, cos, sin, params.rope_kind);
+        for q in q.iter_mut() {
+            *q *= params.attention.scale;
+        }
+        let slot = self.place.table[position / BLOCK_TOKENS];
+        let at = position % BLOCK_TOKENS * layout.row_elems() + kv_head * dim;
+        for (slab, x) in [
+            (layout.key_slab(slot, layer), k),
+            (layout.value_slab(slot, layer), v),
+        ] {
+            // SAFETY: the caller's promise.
+            let out = unsafe { self.pool.write(slab + at..slab + at + dim) };
+            narrow(member.path(), x, out);
+        }
+    }
+
+    /// The queries of some tokens for one KV head, side by side `[tokens, group, head_dim]`.
+    ///
+    /// # Safety
+    /// Nobody writes them meanwhile.
+    unsafe fn gather_queries(&self, tokens: Range<usize>, kv_head: usize, out: &mut Vec<f32>) {
+        let (all, of_head) = self.query_elems();
+        out.clear();
+        for token in tokens {
+            let start = token * all + kv_head * of_head;
+            // SAFETY: the caller's promise.
+            out.extend_from_slice(unsafe { self.queries.read(start..start + of_head) });
+        }
+    }
+
+    /// Absolute positions of tokens.
+    fn positions(&self, tokens: &Range<usize>) -> Range<usize> {
+        self.place.offset + tokens.start..self.place.offset + tokens.end
+    }
+}
+
+/// Activations `[n, cols]` for matrices that take them as floats or quantized.
+fn input<'a>(
+    member: &Member,
+    floats: &'a [f32],
+    cols: usize,
+    takers: &[&QuantizedMatrix],
+    quantized: &'a mut Activations,
+) -> Input<'a> {
+    if takers.iter().any(|matrix| matrix.takes_quantized()) {
+        quantized.quantize(member.path(), floats, cols);
+    }
+    Input { floats, quantized }
+}
+
+fn add_bias(projection: &Projection, kv_head: usize, x: &mut [f32]) {
+    if let Some(bias) = &projection.bias {
+        let bias = &bias[kv_head * x.len()..];
+        for (x, bias) in x.iter_mut().zip(bias) {
+            *x += bias;
+        }
+    }
+}

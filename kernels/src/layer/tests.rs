@@ -1,0 +1,433 @@
+use candle_core::Device;
+use candle_core::quantized::{GgmlDType, QTensor};
+
+use super::*;
+use crate::Path;
+use crate::random::{bits, floats};
+
+const HIDDEN: usize = 96;
+const INNER: usize = 160;
+const HEADS: usize = 6;
+const LAYOUT: KvLayout = KvLayout {
+    num_layers: 3,
+    num_kv_heads: 2,
+    head_dim: 32,
+};
+const POSITIONS: usize = 400;
+
+/// Layers with everything a decoder may have, and what they run on.
+struct Model {
+    layers: Layers,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+/// Values around 1 for norms.
+fn near_one(seed: u64, n: usize) -> Vec<f32> {
+    floats(seed, n).iter().map(|v| 1.0 + 0.2 * v).collect()
+}
+
+fn matrix(dtype: GgmlDType, seed: u64, rows: usize, cols: usize) -> QuantizedMatrix {
+    let scale = 1.5 / (cols as f32).sqrt();
+    let values: Vec<f32> = floats(seed, rows * cols)
+        .iter()
+        .map(|v| v * scale)
+        .collect();
+    let values = candle_core::Tensor::from_vec(values, (rows, cols), &Device::Cpu).unwrap();
+    let bytes = QTensor::quantize(&values, dtype).unwrap();
+    let bytes = bytes.data().unwrap();
+    QuantizedMatrix::new(dtype, rows, cols, &bytes, &Team::new(1)).unwrap()
+}
+
+fn model(dtype: GgmlDType, rope_kind: RopeKind, full: bool) -> Model {
+    let (q, kv) = (HEADS * LAYOUT.head_dim, LAYOUT.row_elems());
+    let layers = (0..LAYOUT.num_layers as u64).map(|i| {
+        let projection = |seed: u64, rows: usize| Projection {
+            weight: matrix(dtype, 100 * i + seed, rows, HIDDEN),
+            bias: full.then(|| floats(100 * i + seed + 50, rows)),
+        };
+        Layer {
+            attention_norm: near_one(100 * i, HIDDEN),
+            query: projection(1, q),
+            key: projection(2, kv),
+            value: projection(3, kv),
+            output: matrix(dtype, 100 * i + 4, HIDDEN, q),
+            head_norms: full.then(|| (near_one(100 * i + 5, 32), near_one(100 * i + 6, 32))),
+            feed_forward_norm: near_one(100 * i + 7, HIDDEN),
+            gate: matrix(dtype, 100 * i + 8, INNER, HIDDEN),
+            up: matrix(dtype, 100 * i + 9, INNER, HIDDEN),
+            down: matrix(dtype, 100 * i + 10, HIDDEN, INNER),
+        }
+    });
+    let params = LayerParams {
+        num_heads: HEADS,
+        norm_eps: 1e-5,
+        rope_kind,
+        attention: AttentionParams {
+            scale: 1.0 / 32f32.sqrt(),
+            window: full.then_some(150),
+            softcap: full.then_some(20.0),
+        },
+    };
+    let angles = (0..POSITIONS).flat_map(|p| (0..16).map(move |i| p as f64 * 0.7f64.powi(i)));
+    let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+    Model {
+        layers: Layers::new(layers.collect(), params, LAYOUT).unwrap(),
+        cos,
+        sin,
+    }
+}
+
+impl Model {
+    fn pool(&self) -> KvPool {
+        let pool = KvPool::new(LAYOUT, 7, &Device::Cpu).unwrap();
+        for slot in 0..7 {
+            pool.write_slot(slot, &vec![0xff; LAYOUT.slot_bytes()])
+                .unwrap();
+        }
+        pool
+    }
+
+    /// Runs `x` in chunks that end at `ends`; all rows, and the slots.
+    fn run(&self, x: &[f32], ends: &[usize], team: &Team) -> (Vec<f32>, Vec<Vec<u8>>) {
+        let (pool, mut out, mut start) = (self.pool(), x.to_vec(), 0);
+        for &end in ends {
+            let chunk = &mut out[start * HIDDEN..end * HIDDEN];
+            self.layers
+                .forward(team, chunk, self.place(&pool, start), false)
+                .unwrap();
+            start = end;
+        }
+        let slots = (0..7).map(|slot| {
+            let mut bytes = vec![0; LAYOUT.slot_bytes()];
+            pool.read_slot(slot, &mut bytes).unwrap();
+            bytes
+        });
+        (out, slots.collect())
+    }
+
+    fn place<'a>(&'a self, pool: &'a KvPool, offset: usize) -> Place<'a> {
+        Place {
+            offset,
+            pool,
+            table: &[3, 0, 6, 2, 5, 1, 4],
+            cos: &self.cos,
+            sin: &self.sin,
+        }
+    }
+
+    /// The layers by their formulas, in f64; keys and values rounded to f16 as in the pool.
+    fn reference(&self, x: &[f32]) -> Vec<f64> {
+        let mut x: Vec<Vec<f64>> = x
+            .chunks(HIDDEN)
+            .map(|x| x.iter().map(|v| f64::from(*v)).collect())
+            .collect();
+        let params = &self.layers.params;
+        for layer in &self.layers.layers {
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for (position, x) in x.iter_mut().enumerate() {
+                let h = norm(x, &layer.attention_norm);
+                let [mut q, mut k, v] = [&layer.query, &layer.key, &layer.value].map(|p| {
+                    let mut y = product(&p.weight, &h);
+                    for (y, b) in y.iter_mut().zip(p.bias.iter().flatten()) {
+                        *y += f64::from(*b);
+                    }
+                    y
+                });
+                for (x, of_queries) in [(&mut q, true), (&mut k, false)] {
+                    for head in x.chunks_mut(32) {
+                        if let Some((query, key)) = &layer.head_norms {
+                            let normed = norm(head, if of_queries { query } else { key });
+                            head.copy_from_slice(&normed);
+                        }
+                        self.rotate(head, position);
+                    }
+                }
+                let half = |x: Vec<f64>| -> Vec<f64> {
+                    x.iter()
+                        .map(|v| f16::from_f32(*v as f32).to_f64())
+                        .collect()
+                };
+                keys.push(half(k));
+                values.push(half(v));
+                let attended: Vec<f64> = q
+                    .chunks(32)
+                    .enumerate()
+                    .flat_map(|(head, q)| {
+                        attend(q, head / 3 * 32, &keys, &values, &params.attention)
+                    })
+                    .collect();
+                add(x, &product(&layer.output, &attended));
+                let h = norm(x, &layer.feed_forward_norm);
+                let (gate, up) = (product(&layer.gate, &h), product(&layer.up, &h));
+                let gated: Vec<f64> = gate
+                    .iter()
+                    .zip(up)
+                    .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
+                    .collect();
+                add(x, &product(&layer.down, &gated));
+            }
+        }
+        x.concat()
+    }
+
+    fn rotate(&self, head: &mut [f64], position: usize) {
+        for i in 0..16 {
+            let angle = position * 16 + i;
+            let (cos, sin) = (f64::from(self.cos[angle]), f64::from(self.sin[angle]));
+            let (a, b) = match self.layers.params.rope_kind {
+                RopeKind::Interleaved => (2 * i, 2 * i + 1),
+                RopeKind::Halves => (i, i + 16),
+            };
+            (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+        }
+    }
+}
+
+fn norm(x: &[f64], weight: &[f32]) -> Vec<f64> {
+    let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + 1e-5).sqrt();
+    x.iter()
+        .zip(weight)
+        .map(|(x, w)| x * scale * f64::from(*w))
+        .collect()
+}
+
+fn product(matrix: &QuantizedMatrix, x: &[f64]) -> Vec<f64> {
+    let ids: Vec<u32> = (0..matrix.rows() as u32).collect();
+    let mut rows = Vec::new();
+    matrix.embedding(&ids, &mut rows).unwrap();
+    rows.chunks(x.len())
+        .map(|row| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum())
+        .collect()
+}
+
+fn attend(
+    q: &[f64],
+    at: usize,
+    keys: &[Vec<f64>],
+    values: &[Vec<f64>],
+    p: &AttentionParams,
+) -> Vec<f64> {
+    let seen = keys.len().saturating_sub(p.window.unwrap_or(usize::MAX))..keys.len();
+    let score = |k: &Vec<f64>| {
+        let score = q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>() * f64::from(p.scale);
+        p.softcap.map_or(score, |cap| {
+            f64::from(cap) * (score / f64::from(cap)).tanh()
+        })
+    };
+    let weights: Vec<f64> = keys[seen.clone()].iter().map(|k| score(k).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    (at..at + 32)
+        .map(|d| {
+            weights
+                .iter()
+                .zip(&values[seen.clone()])
+                .map(|(w, v)| w * v[d])
+                .sum::<f64>()
+                / sum
+        })
+        .collect()
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x += y;
+    }
+}
+
+/// Root mean square of the difference, relative to that of `want`.
+fn relative_error(got: &[f32], want: &[f64]) -> f64 {
+    let square = |sum: f64, v: f64| sum + v * v;
+    let difference = got
+        .iter()
+        .zip(want)
+        .map(|(g, w)| f64::from(*g) - w)
+        .fold(0.0, square);
+    (difference / want.iter().copied().fold(0.0, square)).sqrt()
+}
+
+#[test]
+fn equal_their_formulas_by_panels_and_by_rows() {
+    for rope_kind in [RopeKind::Interleaved, RopeKind::Halves] {
+        for full in [false, true] {
+            let model = model(GgmlDType::F32, rope_kind, full);
+            let x = floats(1, 200 * HIDDEN);
+            let want = model.reference(&x);
+            let by_panels = model.run(&x, &[200], &Team::new(2)).0;
+            assert!(
+                relative_error(&by_panels, &want) < 1e-4,
+                "{rope_kind:?} {full}"
+            );
+            let ends: Vec<usize> = (1..=200).collect();
+            let by_rows = model.run(&x, &ends, &Team::new(2)).0;
+            assert!(
+                relative_error(&by_rows, &want) < 1e-4,
+                "{rope_kind:?} {full}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_token_has_the_same_bits_in_any_chunk_with_any_threads_on_any_path() {
+    let n = 300;
+    let x = floats(2, n * HIDDEN);
+    let every =
+        |step: usize| -> Vec<usize> { (1..n).filter(|i| i % step == 0).chain([n]).collect() };
+    for dtype in [GgmlDType::F32, GgmlDType::Q4_1, GgmlDType::Q8_0] {
+        let model = model(dtype, RopeKind::Halves, true);
+        let (want, slots) = model.run(&x, &[n], &Team::on(Path::Scalar, 1));
+        let check = |ends: &[usize], team: &Team| {
+            let (got, got_slots) = model.run(&x, ends, team);
+            assert!(
+                bits(&got) == bits(&want),
+                "{dtype:?} {team:?}, {} chunks",
+                ends.len()
+            );
+            assert!(
+                got_slots == slots,
+                "{dtype:?} {team:?}, {} chunks",
+                ends.len()
+            );
+        };
+        for path in Path::available() {
+            check(&[n], &Team::on(path, 2));
+            check(&every(50), &Team::on(path, 3));
+        }
+        for threads in 1..=8 {
+            let team = Team::new(threads);
+            for ends in [
+                vec![n],
+                every(64),
+                every(7),
+                vec![1, 2, 65, 129, 130, 257, n],
+            ] {
+                check(&ends, &team);
+            }
+        }
+        check(&every(1), &Team::new(2));
+    }
+}
+
+#[test]
+fn the_last_token_alone_has_the_same_bits_and_all_keys_and_values_are_written() {
+    let model = model(GgmlDType::Q4_0, RopeKind::Interleaved, false);
+    for n in [1, 5, 16, 100, 200] {
+        let x = floats(3, n * HIDDEN);
+        let (want, slots) = model.run(&x, &[n], &Team::new(2));
+        for threads in 1..=3 {
+            let (pool, mut got) = (model.pool(), x.clone());
+            let place = model.place(&pool, 0);
+            model
+                .layers
+                .forward(&Team::new(threads), &mut got, place, true)
+                .unwrap();
+            let last = (n - 1) * HIDDEN;
+            assert_eq!(bits(&got[last..]), bits(&want[last..]), "{n} tokens");
+            for (slot, want) in slots.iter().enumerate() {
+                let mut bytes = vec![0; LAYOUT.slot_bytes()];
+                pool.read_slot(slot as u32, &mut bytes).unwrap();
+                assert!(&bytes == want, "slot {slot}, {n} tokens");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_not_a_panic() {
+    let model = model(GgmlDType::F32, RopeKind::Halves, true);
+    let (pool, team) = (model.pool(), Team::new(2));
+    let run = |n: usize, place: Place| model.layers.forward(&team, &mut vec![0.5; n], place, true);
+    let place = model.place(&pool, 0);
+    assert!(run(HIDDEN, place).is_ok());
+    assert!(run(0, place).is_ok());
+    assert!(run(HIDDEN + 1, place).is_err());
+    assert!(
+        run(
+            HIDDEN,
+            Place {
+                offset: usize::MAX,
+                ..place
+            }
+        )
+        .is_err()
+    );
+    assert!(
+        run(
+            HIDDEN,
+            Place {
+                offset: POSITIONS,
+                ..place
+            }
+        )
+        .is_err()
+    );
+    assert!(
+        run(
+            HIDDEN,
+            Place {
+                table: &[],
+                ..place
+            }
+        )
+        .is_err()
+    );
+    assert!(
+        run(
+            HIDDEN,
+            Place {
+                table: &[7],
+                ..place
+            }
+        )
+        .is_err()
+    );
+    assert!(
+        run(
+            65 * HIDDEN,
+            Place {
+                table: &[1],
+                ..place
+            }
+        )
+        .is_err()
+    );
+    let other = KvPool::new(
+        KvLayout {
+            num_layers: 2,
+            ..LAYOUT
+        },
+        2,
+        &Device::Cpu,
+    )
+    .unwrap();
+    assert!(
+        run(
+            HIDDEN,
+            Place {
+                pool: &other,
+                ..place
+            }
+        )
+        .is_err()
+    );
+
+    let Layers { layers, params, .. } = model.layers;
+    assert!(Layers::new(Vec::new(), params, LAYOUT).is_err());
+    let wrong = LayerParams {
+        num_heads: 5,
+        ..params
+    };
+    assert!(Layers::new(layers, wrong, LAYOUT).is_err());
+    let mut layers = self::model(GgmlDType::F32, RopeKind::Halves, true)
+        .layers
+        .layers;
+    layers[1].query.bias = Some(vec![0.0; 3]);
+    assert!(Layers::new(layers, params, LAYOUT).is_err());
+    let mut layers = self::model(GgmlDType::F32, RopeKind::Halves, true)
+        .layers
+        .layers;
+    layers[2].down = matrix(GgmlDType::F32, 1, INNER, HIDDEN);
+    assert!(Layers::new(layers, params, LAYOUT).is_err());
+}

@@ -1,0 +1,109 @@
+//! Products of packed weights and quantized activations.
+//!
+//! An output element is one lane of one sum: for each group in order, the integer dot product of its quants times the two
+//! scales, then its minimum times the sum of the activations. Which tile, thread or path computed it changes no bit.
+
+use std::ops::Range;
+
+use super::activations::{Activations, Tile};
+use super::format::Format;
+use super::packed::{Packed, QUADS, spread};
+use crate::cpu::Kernel;
+use crate::lanes::{GROUP, LANES, Lanes};
+use crate::output::Output;
+
+/// How far ahead of a one-token product weights are asked for, in bytes. The machine's own prefetching stops at pages.
+const AHEAD_BYTES: usize = 1024;
+
+/// Tiles of rows times all tokens of `x`.
+pub(super) struct Product<'a, F> {
+    pub(super) weights: &'a Packed<F>,
+    /// Prepared for `F`.
+    pub(super) x: &'a Activations,
+    /// Tiles of 16 rows.
+    pub(super) tiles: Range<usize>,
+    /// `[tokens, rows]`
+    pub(super) out: Output<'a>,
+}
+
+impl<F: Format> Kernel for Product<'_, F> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        for row_tile in self.tiles.clone() {
+            for tile in self.x.tiles() {
+                // SAFETY: the machine has the instructions, by the caller's promise.
+                unsafe {
+                    match tile.tokens {
+                        1 => self.tile::<L, 1>(row_tile, tile),
+                        2 => self.tile::<L, 2>(row_tile, tile),
+                        4 => self.tile::<L, 4>(row_tile, tile),
+                        8 if L::TILE_TOKENS >= 8 => self.tile::<L, 8>(row_tile, tile),
+                        16 if L::TILE_TOKENS >= 16 => self.tile::<L, 16>(row_tile, tile),
+                        _ => unreachable!("tiles are powers of two up to L::TILE_TOKENS"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<F: Format> Product<'_, F> {
+    /// 16 rows times `T` tokens.
+    #[inline(always)]
+    unsafe fn tile<L: Lanes, const T: usize>(&self, row_tile: usize, tile: &Tile) {
+        let groups = self.x.groups();
+        let first = tile.first * groups;
+        let quants = self.weights.quants(row_tile);
+        let scales = self.weights.scales(row_tile);
+        let x_quants = &self.x.quants[first * GROUP..][..T * groups * GROUP];
+        let x_scales = &self.x.scales[first..][..T * groups];
+        let starts = &self.x.starts[first * F::HALVES..][..T * groups * F::HALVES];
+        let terms: &[f32] = if F::HAS_MINIMA {
+            &self.x.terms[first * F::HALVES..][..T * groups * F::HALVES]
+        } else {
+            &[]
+        };
+        // SAFETY: a group's weights, T tokens' quants and scales of it, and their starts and terms, are inside the
+        // slices just cut; prefetching may ask for any address.
+        unsafe {
+            let mut sums = [L::splat(0.0); T];
+            for g in 0..groups {
+                let lines = quants.as_ptr().add(g * F::QUANT_BYTES);
+                if T == 1 {
+                    for line in 0..F::BITS {
+                        L::prefetch(lines.wrapping_add(AHEAD_BYTES + 64 * line));
+                    }
+                }
+                let weights = spread::<L, F>(lines);
+                let (unit, in_unit) = (g / F::UNIT_GROUPS, g % F::UNIT_GROUPS);
+                let unit_scales = scales.as_ptr().add(unit * F::SCALE_BYTES);
+                for half in 0..F::HALVES {
+                    let (scale, minimum) = F::scales::<L>(unit_scales, in_unit, half);
+                    for (t, sum) in sums.iter_mut().enumerate() {
+                        let at = g * T + t;
+                        let x = x_quants.as_ptr().add(at * GROUP);
+                        let start = starts.as_ptr().add(at * F::HALVES + half);
+                        let dot = if F::HALVES == 1 {
+                            L::dot(F::BITS, &weights, x, start)
+                        } else {
+                            let quads: &[L::Bytes; QUADS / 2] =
+                                &*weights.as_ptr().add(half * QUADS / 2).cast();
+                            L::dot(F::BITS, quads, x.add(half * GROUP / 2), start)
+                        };
+                        let factor = L::mul(scale, L::splat(*x_scales.as_ptr().add(at)));
+                        *sum = L::fma(L::floats(dot), factor, *sum);
+                        if let Some(minimum) = minimum {
+                            let term = *terms.as_ptr().add(at * F::HALVES + half);
+                            *sum = L::fma(minimum, L::splat(term), *sum);
+                        }
+                    }
+                }
+            }
+            for (t, sum) in sums.into_iter().enumerate() {
+                self.out.put::<L>(tile.first + t, row_tile * LANES, sum);
+            }
+        }
+    }
+}
