@@ -25,6 +25,21 @@ pub(crate) const LANES: usize = 16;
 /// Activations that share a scale.
 pub(crate) const GROUP: usize = 32;
 
+/// Runs `$body` with `$i` = 0, 1, … below `$n` (a constant of at most 16), written out: sums that live in registers must be
+/// named by constants, and the compiler does not unroll bodies of this size by itself.
+macro_rules! unrolled {
+    ($i:ident < $n:expr, $body:block) => {
+        $crate::lanes::unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $i:ident, $n:expr, $body:block, $($k:literal)*) => {
+        $(if $n > $k {
+            let $i: usize = $k;
+            $body
+        })*
+    };
+}
+pub(crate) use unrolled;
+
 /// What the operations need of an instruction set.
 ///
 /// # Safety

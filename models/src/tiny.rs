@@ -1,4 +1,4 @@
-//! Small seeded model files for tests (feature `tiny`, never in a shipped crate).
+//! Seeded model files for tests and benches, small unless asked otherwise (feature `tiny`, never in a shipped crate).
 //!
 //! ```ignore
 //! tiny::write(&path, &TinyModel::new(Architecture::Llama, seed))?;                 // ~0.5 MB, F32, 2 layers, vocabulary ~400
@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -33,6 +34,8 @@ pub struct TinyModel {
     pub seed: u64,
     /// Format of the matrices; K-quants need widths that are multiples of 256.
     pub weights: GgmlDType,
+    /// Format of the matrix of this name; all have `weights` unless another function stands here.
+    pub format_of: fn(&TinyModel, &str) -> GgmlDType,
     /// Decoder layers.
     pub num_layers: usize,
     /// Width of the residual stream.
@@ -47,6 +50,8 @@ pub struct TinyModel {
     pub head_dim: usize,
     /// Longest sequence in tokens.
     pub context_length: usize,
+    /// The vocabulary is filled up to this many tokens with ones that no text becomes.
+    pub vocab_size: usize,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Llama 3 frequency factors, one per pair of a head.
@@ -60,6 +65,8 @@ pub const CHATML: &str = "{% for message in messages %}{{'<|im_start|>' + messag
 
 /// Special tokens, at the first ids.
 const SPECIALS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+/// The rows of a matrix repeat after this many: quantizing them is what takes long. More than any row count of a test.
+const TILE_ROWS: usize = 512;
 /// Words whose prefixes become merged tokens.
 const WORDS: &str = " the and of to in is that it was for on are as with his they at be this have from or one had by \
                      word but not what all were we when your can said there use an each which she do how their if will \
@@ -72,6 +79,7 @@ impl TinyModel {
             architecture,
             seed,
             weights: GgmlDType::F32,
+            format_of: |model, _| model.weights,
             num_layers: 2,
             hidden_size: 64,
             intermediate_size: 128,
@@ -83,6 +91,7 @@ impl TinyModel {
                 16
             },
             context_length: 4096,
+            vocab_size: 0,
             tied: false,
             rope_factors: None,
             chat_template: Some(CHATML.into()),
@@ -103,7 +112,7 @@ impl TinyModel {
 
 /// Writes the model file.
 pub fn write(path: &Path, model: &TinyModel) -> Result<()> {
-    let tokenizer = TinyTokenizer::new();
+    let tokenizer = TinyTokenizer::new(model.vocab_size);
     let tensors = Weights::new(model).all(tokenizer.tokens.len())?;
     let metadata = metadata(model, &tokenizer);
     let metadata: Vec<(&str, &Value)> = metadata
@@ -209,7 +218,7 @@ struct TinyTokenizer {
 }
 
 impl TinyTokenizer {
-    fn new() -> TinyTokenizer {
+    fn new(vocab_size: usize) -> TinyTokenizer {
         let chars = byte_chars();
         let mut tokens: Vec<String> = SPECIALS.iter().map(|name| name.to_string()).collect();
         tokens.extend(chars.iter().map(char::to_string));
@@ -225,6 +234,8 @@ impl TinyTokenizer {
                 }
             }
         }
+        // Nothing merges into them.
+        tokens.extend((tokens.len()..vocab_size).map(|id| format!("[unused{id}]")));
         TinyTokenizer { tokens, merges }
     }
 }
@@ -310,9 +321,28 @@ impl<'a> Weights<'a> {
         deviation: f32,
         zero_rows: usize,
     ) -> Result<()> {
-        let mut values = self.normals(rows * columns, 0.0, deviation);
+        let tile = rows.min(TILE_ROWS);
+        let mut values = self.normals(tile * columns, 0.0, deviation);
         values[..zero_rows * columns].fill(0.0);
-        self.push(name, values, &[rows, columns], self.model.weights)
+        let dtype = (self.model.format_of)(self.model, name);
+        self.push(name, values, &[tile, columns], dtype)?;
+        match rows > tile {
+            true => self.repeat_rows(rows, columns),
+            false => Ok(()),
+        }
+    }
+
+    /// The last matrix with its rows over and over, up to `rows`.
+    fn repeat_rows(&mut self, rows: usize, columns: usize) -> Result<()> {
+        let Some((name, tile)) = self.tensors.pop() else {
+            return Ok(());
+        };
+        let dtype = tile.dtype();
+        let len = rows * columns / dtype.block_size() * dtype.type_size();
+        let bytes: Vec<u8> = tile.data()?.iter().copied().cycle().take(len).collect();
+        let tensor = qtensor_from_ggml(dtype, &bytes, vec![rows, columns], &Device::Cpu)?;
+        self.tensors.push((name, tensor));
+        Ok(())
     }
 
     fn vector(&mut self, name: &str, len: usize, mean: f32, deviation: f32) -> Result<()> {
@@ -339,5 +369,31 @@ impl<'a> Weights<'a> {
             (0..6).map(|_| self.rng.random::<f32>() - 0.5).sum::<f32>() * std::f32::consts::SQRT_2
         };
         (0..count).map(|_| mean + deviation * normal()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DigestCache, Model};
+
+    #[test]
+    fn a_large_vocabulary_in_a_format_of_its_own_is_a_model_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let model = TinyModel {
+            vocab_size: 3 * TILE_ROWS + 1,
+            tied: true,
+            format_of: |model, name| match name {
+                "token_embd.weight" => GgmlDType::Q6K,
+                _ => model.weights,
+            },
+            ..TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4K)
+        };
+        write(&path, &model).unwrap();
+        let read = Model::load(&path, 1, &DigestCache::new(None)).unwrap();
+        assert_eq!(read.config().vocab_size, model.vocab_size);
+        assert_eq!(read.tokenizer().num_tokens(), model.vocab_size);
+        assert_eq!(read.info().quantization, "Q4_K");
     }
 }

@@ -9,7 +9,7 @@ use super::activations::{Activations, Tile};
 use super::format::Format;
 use super::packed::{Packed, QUADS, spread};
 use crate::cpu::Kernel;
-use crate::lanes::{GROUP, LANES, Lanes};
+use crate::lanes::{GROUP, LANES, Lanes, unrolled};
 use crate::output::Output;
 
 /// How far ahead of a one-token product weights are asked for, in bytes. The machine's own prefetching stops at pages.
@@ -81,7 +81,7 @@ impl<F: Format> Product<'_, F> {
                 let unit_scales = scales.as_ptr().add(unit * F::SCALE_BYTES);
                 for half in 0..F::HALVES {
                     let (scale, minimum) = F::scales::<L>(unit_scales, in_unit, half);
-                    for (t, sum) in sums.iter_mut().enumerate() {
+                    unrolled!(t < T, {
                         let at = g * T + t;
                         let x = x_quants.as_ptr().add(at * GROUP);
                         let start = starts.as_ptr().add(at * F::HALVES + half);
@@ -93,12 +93,12 @@ impl<F: Format> Product<'_, F> {
                             L::dot(F::BITS, quads, x.add(half * GROUP / 2), start)
                         };
                         let factor = L::mul(scale, L::splat(*x_scales.as_ptr().add(at)));
-                        *sum = L::fma(L::floats(dot), factor, *sum);
+                        sums[t] = L::fma(L::floats(dot), factor, sums[t]);
                         if let Some(minimum) = minimum {
                             let term = *terms.as_ptr().add(at * F::HALVES + half);
-                            *sum = L::fma(minimum, L::splat(term), *sum);
+                            sums[t] = L::fma(minimum, L::splat(term), sums[t]);
                         }
-                    }
+                    });
                 }
             }
             for (t, sum) in sums.into_iter().enumerate() {

@@ -169,9 +169,9 @@ pub(crate) enum BenchCommand {
     /// An edit at 50 % and 90 % of a long message after a restart, against no cache
     Edit(BenchFlags),
     /// Prompt speed of the model alone
-    Prefill(BenchFlags),
+    Prefill(SpeedFlags),
     /// Decoding speed of the model alone
-    Decode(BenchFlags),
+    Decode(SpeedFlags),
     /// Bytes that turns write, and decoding speed with and without saving
     Snapshot(BenchFlags),
 }
@@ -179,21 +179,57 @@ pub(crate) enum BenchCommand {
 /// Flags of every measurement.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// Model by name (default: the default model)
+    /// Model by name, or by the path of a .gguf file (default: the default model)
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// Length in tokens; for `resume` a list
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tokens: Vec<u32>,
-    /// Tokens before the measured ones (`prefill`, `decode`)
-    #[arg(long, value_name = "D", default_value_t = 0)]
-    pub(crate) depth: u32,
     /// Threads to compute with (default: physical cores)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
     /// How often to measure; medians are reported
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
+}
+
+/// Flags of the measurements of the model alone.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SpeedFlags {
+    #[command(flatten)]
+    pub(crate) bench: BenchFlags,
+    /// Tokens before the measured ones
+    #[arg(long, value_name = "D", default_value_t = 0)]
+    pub(crate) depth: u32,
+    /// Measure another program in turn, on the same file, threads, tokens and depth
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) against: Option<Baseline>,
+    /// llama.cpp's `llama-bench`
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "llama-bench",
+        requires = "against"
+    )]
+    pub(crate) llama_bench: PathBuf,
+}
+
+/// What a speed can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Baseline {
+    /// Its `llama-bench` on the CPU, with flash attention on or off, whichever is faster
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+}
+
+impl BenchCommand {
+    /// The flags that every measurement has.
+    pub(crate) fn flags(&self) -> &BenchFlags {
+        match self {
+            Self::Resume(flags) | Self::Edit(flags) | Self::Snapshot(flags) => flags,
+            Self::Prefill(flags) | Self::Decode(flags) => &flags.bench,
+        }
+    }
 }
 
 impl Arguments {

@@ -3,7 +3,9 @@
 
 mod disk;
 mod edit;
+mod llama_cpp;
 mod place;
+mod quiet;
 mod resume;
 mod snapshot;
 mod speed;
@@ -26,16 +28,15 @@ struct Setup {
 }
 
 pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
-    let (BenchCommand::Resume(flags)
-    | BenchCommand::Edit(flags)
-    | BenchCommand::Prefill(flags)
-    | BenchCommand::Decode(flags)
-    | BenchCommand::Snapshot(flags)) = &command;
+    let flags = command.flags();
     let num_threads = flags
         .threads
         .map_or_else(EngineConfig::default_threads, usize::from);
-    // The lock is given back at once: what follows does not touch the user's folder.
-    let model = App::open(data_dir, flags.threads)?.model_path(flags.model.as_deref())?;
+    let model = match flags.model.as_deref() {
+        Some(path) if path.ends_with(".gguf") => PathBuf::from(path),
+        // The lock is given back at once: what follows does not touch the user's folder.
+        name => App::open(data_dir, flags.threads)?.model_path(name)?,
+    };
     let setup = Setup { model, num_threads };
     match &command {
         BenchCommand::Resume(flags) => resume::run(&setup, flags, output),

@@ -8,14 +8,16 @@ use kernels::{BLOCK_TOKENS, KvPool};
 use models::{DigestCache, Model};
 use serde::Serialize;
 
+use super::llama_cpp::{Against, LlamaCpp, Work};
+use super::quiet::Samples;
 use super::text::Text;
 use super::{Setup, Spread, one_length};
-use crate::arguments::BenchFlags;
+use crate::arguments::{Baseline, SpeedFlags};
 use crate::error::{Error, Result};
 use crate::output::{Output, grouped};
 
 const PREFILL_TOKENS: u32 = 512;
-const DECODE_TOKENS: u32 = 64;
+const DECODE_TOKENS: u32 = 128;
 const RUNS: u32 = 3;
 
 #[derive(Serialize)]
@@ -29,42 +31,66 @@ struct Row {
     min_tokens_per_s: f64,
     max_tokens_per_s: f64,
     runs: u32,
+    /// Runs during which others used the machine.
+    noisy: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Against>,
+    /// Our speed over the other's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
 }
 
 /// Tokens per second over a prompt, in the steps that the engine takes.
-pub(super) fn prefill(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
-    let tokens = one_length(flags, PREFILL_TOKENS)?;
+pub(super) fn prefill(setup: &Setup, flags: &SpeedFlags, output: &Output) -> Result<()> {
+    let tokens = one_length(&flags.bench, PREFILL_TOKENS)?;
     measure("prefill", setup, flags, tokens, PREFILL_STEP_TOKENS, output)
 }
 
 /// Tokens per second one at a time.
-pub(super) fn decode(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
-    let tokens = one_length(flags, DECODE_TOKENS)?;
+pub(super) fn decode(setup: &Setup, flags: &SpeedFlags, output: &Output) -> Result<()> {
+    let tokens = one_length(&flags.bench, DECODE_TOKENS)?;
     measure("decode", setup, flags, tokens, 1, output)
 }
 
 fn measure(
     bench: &'static str,
     setup: &Setup,
-    flags: &BenchFlags,
+    flags: &SpeedFlags,
     tokens: usize,
     step: usize,
     output: &Output,
 ) -> Result<()> {
     let depth = flags.depth as usize;
-    let runs = flags.runs.unwrap_or(RUNS);
+    let runs = flags.bench.runs.unwrap_or(RUNS);
+    let work = Work {
+        model: &setup.model,
+        num_threads: setup.num_threads,
+        prompt_tokens: if step > 1 { tokens } else { 0 },
+        decode_tokens: if step > 1 { 0 } else { tokens },
+        depth,
+    };
+    let mut theirs = match flags.against {
+        Some(Baseline::LlamaCpp) => Some(LlamaCpp::find(&flags.llama_bench, work)?),
+        None => None,
+    };
     let model = Model::load(&setup.model, setup.num_threads, &DigestCache::new(None))?;
     let track = Track::new(&model, depth, tokens)?;
     // Once for the pages of the weights and the pool.
     track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;
-    let speeds = (0..runs)
-        .map(|_| {
+    let mut ours = Samples::default();
+    for _ in 0..runs {
+        // In turn, so that a machine that slows down slows both.
+        ours.take(|| {
             let start = Instant::now();
             track.run(&model, depth, tokens, step)?;
             Ok(tokens as f64 / start.elapsed().as_secs_f64())
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let speed = Spread::of(speeds);
+        })?;
+        if let Some(theirs) = &mut theirs {
+            theirs.round()?;
+        }
+    }
+    let speed = Spread::of(ours.values);
+    let against = theirs.map(LlamaCpp::best);
     let row = Row {
         bench,
         model: setup.model_name(),
@@ -75,18 +101,44 @@ fn measure(
         min_tokens_per_s: speed.min,
         max_tokens_per_s: speed.max,
         runs,
+        noisy: ours.noisy,
+        ratio: against.as_ref().map(|it| speed.median / it.tokens_per_s),
+        against,
     };
-    output.line(&row, || {
-        format!(
-            "{bench} of {} tokens at depth {}, {} threads: {:.1} tokens/s ({:.1} to {:.1} in {runs} runs)",
-            grouped(tokens as u64),
-            grouped(depth as u64),
-            row.threads,
-            row.tokens_per_s,
-            row.min_tokens_per_s,
-            row.max_tokens_per_s
-        )
-    })
+    output.line(&row, || lines(&row))
+}
+
+fn lines(row: &Row) -> String {
+    let noise = |noisy: u32| match noisy {
+        0 => String::new(),
+        noisy => format!(", {noisy} of them noisy"),
+    };
+    let mut text = format!(
+        "{} of {} tokens at depth {}, {} threads: {:.1} tokens/s ({:.1} to {:.1} in {} runs{})",
+        row.bench,
+        grouped(row.tokens as u64),
+        grouped(row.depth as u64),
+        row.threads,
+        row.tokens_per_s,
+        row.min_tokens_per_s,
+        row.max_tokens_per_s,
+        row.runs,
+        noise(row.noisy)
+    );
+    if let (Some(it), Some(ratio)) = (&row.against, row.ratio) {
+        text.push_str(&format!(
+            "\n{} {}, flash attention {}: {:.1} tokens/s ({:.1} to {:.1} in {} runs{})\nours / theirs: {ratio:.2}",
+            it.program,
+            it.build,
+            if it.flash_attention { "on" } else { "off" },
+            it.tokens_per_s,
+            it.min_tokens_per_s,
+            it.max_tokens_per_s,
+            row.runs,
+            noise(it.noisy)
+        ));
+    }
+    text
 }
 
 /// A pool whose slots stand in order, and tokens to put into it.

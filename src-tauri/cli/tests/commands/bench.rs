@@ -1,5 +1,9 @@
 //! The measurements run to their end and report what they promise.
 
+use std::path::Path;
+#[cfg(unix)]
+use std::path::PathBuf;
+
 use crate::support::{Folder, number, string};
 
 #[test]
@@ -103,4 +107,154 @@ fn a_turn_writes_its_new_tokens_and_one_tail_block_at_most() {
         rows.last()
             .is_some_and(|row| row["tokens_per_s_saving"].as_f64().is_some())
     );
+}
+
+/// Writes a `llama-bench` into the folder that reports what it was asked as done, at 100 tokens per second or with flash
+/// attention at `with_flash_attention`, and notes each run in `log`.
+#[cfg(unix)]
+fn fake_llama_bench(folder: &Path, with_flash_attention: u32) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+
+    let script = format!(
+        r#"#!/bin/sh
+[ "$1" = --help ] && exit 0
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -t) threads=$2 ;; -p) prompt=$2 ;; -n) gen=$2 ;; -d) depth=$2 ;; -fa) fa=$2 ;;
+    esac
+    shift
+done
+echo "-t $threads -p $prompt -n $gen -d $depth -fa $fa" >> {log}
+speed=100.5
+[ "$fa" = 1 ] && speed={with_flash_attention}
+cat <<END
+[
+  {{
+    "build_commit": "abc1234", "build_number": 77, "backends": "CPU", "n_threads": $threads,
+    "flash_attn": $fa, "n_prompt": $prompt, "n_gen": $gen, "n_depth": $depth,
+    "avg_ts": $speed, "stddev_ts": 0.000000, "samples_ts": [ $speed ]
+  }}
+]
+END
+"#,
+        log = folder.join("log").display()
+    );
+    let path = folder.join("llama-bench");
+    std::fs::write(&path, script).expect("script");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("executable");
+    path
+}
+
+#[cfg(unix)]
+#[test]
+fn a_speed_against_llama_cpp_has_both_numbers_their_ratio_and_its_better_setting() {
+    for (with_flash_attention, best) in [(250, 250.0), (50, 100.5)] {
+        let folder = Folder::with_model();
+        let program = fake_llama_bench(folder.path(), with_flash_attention);
+        let model = folder.path().join("models/tiny.gguf");
+        let row = folder.last(&[
+            "bench",
+            "prefill",
+            "--model",
+            model.to_str().expect("UTF-8"),
+            "--tokens",
+            "16",
+            "--depth",
+            "70",
+            "--threads",
+            "1",
+            "--runs",
+            "2",
+            "--against",
+            "llama.cpp",
+            "--llama-bench",
+            program.to_str().expect("UTF-8"),
+        ]);
+        let against = &row["against"];
+        assert_eq!(
+            [&against["program"], &against["build"]],
+            ["llama.cpp", "77 (abc1234)"]
+        );
+        assert_eq!(against["tokens_per_s"], best);
+        assert_eq!(against["flash_attention"], best == 250.0);
+        let ours = row["tokens_per_s"].as_f64().expect("our speed");
+        let ratio = row["ratio"].as_f64().expect("a ratio");
+        assert!((ratio - ours / best).abs() < 1e-9 * ratio, "{row}");
+
+        // In turn; a sample that others disturbed is taken again.
+        let log = std::fs::read_to_string(folder.path().join("log")).expect("log");
+        let mut runs: Vec<_> = log.lines().collect();
+        runs.dedup();
+        let work = "-t 1 -p 16 -n 0 -d 70 -fa";
+        let settings = [0, 1, 0, 1].map(|fa| format!("{work} {fa}"));
+        assert_eq!(runs, settings);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn decoding_against_llama_cpp_reads_as_text() {
+    let folder = Folder::with_model();
+    let program = fake_llama_bench(folder.path(), 250);
+    let text = folder.text(&[
+        "bench",
+        "decode",
+        "--tokens",
+        "4",
+        "--runs",
+        "1",
+        "--against",
+        "llama.cpp",
+        "--llama-bench",
+        program.to_str().expect("UTF-8"),
+    ]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("decode of 4 tokens at depth 0"));
+    assert!(lines[1].starts_with("llama.cpp 77 (abc1234), flash attention on: 250.0 tokens/s"));
+    assert!(lines[2].starts_with("ours / theirs: "));
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("log");
+    assert!(log.lines().all(|run| run.contains("-p 0 -n 4 -d 0")));
+}
+
+#[test]
+fn a_baseline_that_cannot_be_had_is_said_in_one_sentence_with_what_to_do() {
+    let folder = Folder::with_model();
+    let fails = |program: &Path| {
+        let output = folder.run(&[
+            "bench",
+            "decode",
+            "--runs",
+            "1",
+            "--against",
+            "llama.cpp",
+            "--llama-bench",
+            program.to_str().expect("UTF-8"),
+        ]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(
+            errors.contains(program.to_str().expect("UTF-8")),
+            "{errors}"
+        );
+        errors
+    };
+    let missing = fails(&folder.path().join("nowhere"));
+    assert!(missing.contains("was not found") && missing.contains("--llama-bench"));
+    #[cfg(unix)]
+    for (says, program) in [("failed", "false"), ("printed no measurement", "true")] {
+        let error = fails(Path::new(program));
+        assert!(error.contains(says) && error.contains("README"), "{error}");
+    }
+}
+
+#[test]
+fn only_a_known_baseline_and_only_its_own_flags_are_taken() {
+    let folder = Folder::empty();
+    for flags in [["--against", "other"], ["--llama-bench", "x"]] {
+        let arguments = [&["bench", "decode"][..], &flags].concat();
+        assert_eq!(folder.run(&arguments).status.code(), Some(2), "{flags:?}");
+    }
 }
