@@ -51,13 +51,13 @@ pub(crate) struct Attention<'a> {
     pub(crate) group: usize,
 }
 
-/// The queries of some tokens for one KV head.
+/// The queries of some tokens for some KV heads.
 #[derive(Clone)]
 pub(crate) struct Queries<'a> {
-    pub(crate) kv_head: usize,
+    pub(crate) kv_heads: Range<usize>,
     /// Absolute positions of the tokens.
     pub(crate) positions: Range<usize>,
-    /// Scaled: `[tokens, group, head_dim]`
+    /// Scaled: `[kv_heads, tokens, group, head_dim]`
     pub(crate) values: &'a [f32],
 }
 
@@ -76,12 +76,12 @@ impl Attention<'_> {
         first / segment::TOKENS..(positions.end - 1) / segment::TOKENS + 1
     }
 
-    /// Memory for the softmax states of `tokens` tokens for one KV head.
+    /// The softmax states of `tokens` tokens for one KV head.
     pub(crate) fn parts(&self, tokens: usize) -> Parts {
         Parts::new(tokens * self.group, self.layout.head_dim)
     }
 
-    /// The softmax state over segment `index`, into `part` (`parts.len()` floats).
+    /// The softmax states over segment `index`, into `part`: for each KV head `parts.len()` floats.
     ///
     /// # Safety
     /// Nobody writes this layer's keys and values at the positions seen meanwhile.
@@ -93,10 +93,10 @@ impl Attention<'_> {
         scratch: &mut Scratch,
         part: &mut [f32],
     ) {
-        assert_eq!(
-            queries.values.len(),
-            queries.positions.len() * self.group * self.layout.head_dim
-        );
+        let (heads, parts) = (queries.kv_heads.len(), self.parts(queries.positions.len()));
+        let rows = heads * queries.positions.len() * self.group;
+        assert_eq!(queries.values.len(), rows * self.layout.head_dim);
+        assert_eq!(part.len(), heads * parts.len());
         let segment = Segment {
             attention: self,
             queries,
@@ -107,7 +107,8 @@ impl Attention<'_> {
         cpu::run(path, segment);
     }
 
-    /// All segments one after the other: `put(row, values)` gets `[tokens, group]` rows of `[head_dim]`.
+    /// All segments one after the other: `put(row, values)` gets `[kv_heads, tokens, group]` rows of
+    /// `[head_dim]`.
     ///
     /// # Safety
     /// As `attend_segment`.
@@ -124,8 +125,9 @@ impl Attention<'_> {
             std::mem::take(&mut scratch.total),
             std::mem::take(&mut scratch.next),
         );
-        total.resize(parts.len(), 0.0);
-        next.resize(parts.len(), 0.0);
+        let len = queries.kv_heads.len() * parts.len();
+        total.resize(len, 0.0);
+        next.resize(len, 0.0);
         let first = segments.next().expect("a query sees itself");
         // SAFETY: the caller's promise.
         unsafe { self.attend_segment(path, queries, first, scratch, &mut total) };
@@ -138,28 +140,24 @@ impl Attention<'_> {
         (scratch.total, scratch.next) = (total, next);
     }
 
-    /// The keys of a head in a block.
-    fn keys(&self, kv_head: usize, block: usize) -> Rows {
-        self.rows(kv_head, self.layout.key_slab(self.table[block], self.layer))
-    }
-
-    /// The values of a head in a block.
-    fn values(&self, kv_head: usize, block: usize) -> Rows {
-        self.rows(
-            kv_head,
-            self.layout.value_slab(self.table[block], self.layer),
-        )
-    }
-
-    fn rows(&self, kv_head: usize, slab: usize) -> Rows {
+    /// The keys and the values of a head in a block.
+    fn rows(&self, kv_head: usize, block: usize) -> (Rows, Rows) {
         let (row, dim) = (self.layout.row_elems(), self.layout.head_dim);
-        let start = slab + kv_head * dim;
-        let range = start..start + (BLOCK_TOKENS - 1) * row + dim;
-        Rows {
-            values: self.pool.pointer(range),
-            row,
-            dim,
-        }
+        let slot = self.table[block];
+        let slabs = [
+            self.layout.key_slab(slot, self.layer),
+            self.layout.value_slab(slot, self.layer),
+        ];
+        let [keys, values] = slabs.map(|slab| {
+            let start = slab + kv_head * dim;
+            let range = start..start + (BLOCK_TOKENS - 1) * row + dim;
+            Rows {
+                values: self.pool.pointer(range),
+                row,
+                dim,
+            }
+        });
+        (keys, values)
     }
 }
 

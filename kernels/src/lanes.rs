@@ -29,7 +29,7 @@ pub(crate) const GROUP: usize = 32;
 /// named by constants, and the compiler does not unroll bodies of this size by itself.
 macro_rules! unrolled {
     ($i:ident < $n:expr, $body:block) => {
-        $crate::lanes::unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+        crate::lanes::unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
     (@ $i:ident, $n:expr, $body:block, $($k:literal)*) => {
         $(if $n > $k {
@@ -104,7 +104,7 @@ pub(crate) trait Lanes: Copy + 'static {
     /// `quantized::activations`.
     unsafe fn quantize(x: *const f32, quants: *mut i8) -> (f32, [i32; 2]);
 
-    /// Transposes 16 rows of 8 halves, which lie `stride` apart, to 8 rows of 16 in `to`, which lie `to_stride` apart.
+    /// Transposes 8 rows of 32 halves, which lie `stride` apart, to 32 rows of 8 in `to`, which lie `to_stride` apart.
     unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize);
 
     /// Asks for the cache line of `at`, which need not exist, to be near soon.

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use crate::attention::Attention;
+use crate::attention::{Attention, Queries, Scratch};
 use crate::kv_write::narrow;
 use crate::output::Shared;
 use crate::quantized::{Activations, Input};
@@ -234,8 +234,8 @@ struct Workspace {
     activations: Activations,
     /// `[tokens, hidden]`
     normed: Vec<f32>,
-    attention: crate::attention::Scratch,
-    /// Queries of one KV head.
+    attention: Scratch,
+    /// Queries, head by head.
     queries: Vec<f32>,
     /// `[tokens, heads * head_dim]`
     attended: Vec<f32>,
@@ -330,18 +330,39 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The queries of some tokens for one KV head, side by side `[tokens, group, head_dim]`.
+    /// The queries of some tokens for some KV heads, head by head `[kv_heads, tokens, group, head_dim]`.
     ///
     /// # Safety
     /// Nobody writes them meanwhile.
-    unsafe fn gather_queries(&self, tokens: Range<usize>, kv_head: usize, out: &mut Vec<f32>) {
+    unsafe fn gather_queries<'q>(
+        &self,
+        tokens: Range<usize>,
+        kv_heads: Range<usize>,
+        out: &'q mut Vec<f32>,
+    ) -> Queries<'q> {
         let (all, of_head) = self.query_elems();
         out.clear();
-        for token in tokens {
-            let start = token * all + kv_head * of_head;
-            // SAFETY: the caller's promise.
-            out.extend_from_slice(unsafe { self.queries.read(start..start + of_head) });
+        for kv_head in kv_heads.clone() {
+            for token in tokens.clone() {
+                let start = token * all + kv_head * of_head;
+                // SAFETY: the caller's promise.
+                out.extend_from_slice(unsafe { self.queries.read(start..start + of_head) });
+            }
         }
+        Queries {
+            kv_heads,
+            positions: self.positions(&tokens),
+            values: out,
+        }
+    }
+
+    /// Where the attention of a row `[kv_heads, tokens, group]` of `n` tokens belongs in `[tokens, heads * head_dim]`.
+    fn attended_at(&self, n: usize, row: usize) -> Range<usize> {
+        let ((all, of_head), dim) = (self.query_elems(), self.layers.layout.head_dim);
+        let group = of_head / dim;
+        let (kv_head, token, head) = (row / group / n, row / group % n, row % group);
+        let start = token * all + kv_head * of_head + head * dim;
+        start..start + dim
     }
 
     /// Absolute positions of tokens.

@@ -19,7 +19,7 @@ use crate::cpu::Path;
 /// How long a thread without work spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 /// Looks at a barrier before the processor is offered to other threads.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 2000;
 
 /// The machine's physical cores, as far as this process may use them (a container may be given fewer).
 pub fn physical_cores() -> usize {
@@ -236,7 +236,7 @@ impl State {
         let changed = || self.run.load(Ordering::SeqCst) != seen;
         let start = Instant::now();
         while start.elapsed() < SPIN {
-            for _ in 0..LOOKS {
+            for _ in 0..100 {
                 if changed() {
                     return;
                 }

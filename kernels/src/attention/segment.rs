@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::{Attention, Queries, tile};
+use super::tile::{self, Ahead};
+use super::{Attention, Queries, Rows};
 use crate::BLOCK_TOKENS;
 use crate::cpu::Kernel;
 use crate::exp::{exp, tanh};
@@ -116,12 +117,13 @@ impl Scratch {
     }
 }
 
-/// The softmax state of some queries over segment `index`.
+/// The softmax states of some queries over segment `index`.
 pub(super) struct Segment<'a> {
     pub(super) attention: &'a Attention<'a>,
     pub(super) queries: &'a Queries<'a>,
     pub(super) index: usize,
     pub(super) scratch: &'a mut Scratch,
+    /// `[kv_heads]` of `Parts`
     pub(super) part: &'a mut [f32],
 }
 
@@ -136,17 +138,34 @@ impl Kernel for Segment<'_> {
         let seen = self.attention.params.visible(positions.start).start..positions.end;
         let blocks = self.index * SEGMENT_BLOCKS..(self.index + 1) * SEGMENT_BLOCKS;
         let first = blocks.start.max(seen.start / BLOCK_TOKENS);
-        let end = blocks.end.min(seen.end.div_ceil(BLOCK_TOKENS));
-        for block in first..end {
-            // SAFETY: the machine has the instructions, by the caller's promise.
-            unsafe { self.block::<L>(block, block + 1 < end) };
+        let all = seen.end.div_ceil(BLOCK_TOKENS);
+        for block in first..blocks.end.min(all) {
+            let mut ahead = self.ahead((block + 1 < all).then_some(block + 1));
+            for head in 0..self.queries.kv_heads.len() {
+                // SAFETY: the machine has the instructions, by the caller's promise.
+                unsafe { self.block::<L>(block, head, &mut ahead) };
+            }
         }
     }
 }
 
 impl Segment<'_> {
+    /// The next block's keys and values of all heads: they are asked for in small steps while this block is worked on.
+    fn ahead(&self, block: Option<usize>) -> Ahead {
+        let heads = &self.queries.kv_heads;
+        Ahead {
+            rows: block.map(|block| {
+                let (keys, values) = self.attention.rows(heads.start, block);
+                let dim = heads.len() * keys.dim;
+                (Rows { dim, ..keys }, Rows { dim, ..values })
+            }),
+            next: 0,
+            step: BLOCK_TOKENS.div_ceil(heads.len() * Ahead::STEPS_PER_HEAD),
+        }
+    }
+
     #[inline(always)]
-    unsafe fn block<L: Lanes>(&mut self, block: usize, more: bool) {
+    unsafe fn block<L: Lanes>(&mut self, block: usize, head: usize, ahead: &mut Ahead) {
         let Self {
             attention,
             queries,
@@ -154,21 +173,22 @@ impl Segment<'_> {
             part,
             ..
         } = self;
-        let (dim, group, head) = (attention.layout.head_dim, attention.group, queries.kv_head);
+        let (dim, group) = (attention.layout.head_dim, attention.group);
         let parts = attention.parts(queries.positions.len());
         let (rows, row_floats) = (parts.rows, parts.row());
+        let part = &mut part[head * parts.len()..][..parts.len()];
+        let q = &queries.values[head * rows * dim..][..rows * dim];
         let start = block * BLOCK_TOKENS;
         let last = within(&(0..queries.positions.end), start).end;
-        let (keys, values) = (attention.keys(head, block), attention.values(head, block));
-        let ahead = more.then(|| attention.keys(head, block + 1));
+        let (keys, values) = attention.rows(queries.kv_heads.start + head, block);
         let few = rows <= FEW_ROWS && dim.is_multiple_of(LANES);
         // SAFETY: the machine has the instructions, by the caller's promise. Tiles and scratch have the sizes of `fit`;
         // the rows of a chunk are inside queries and part; rows of the block below `last` have been written.
         unsafe {
-            tile::transpose::<L>(keys, last, values, &mut scratch.keys);
+            tile::transpose::<L>(keys, last, ahead, &mut scratch.keys);
             if !few {
                 tile::widen_keys::<L>(&scratch.keys, &mut scratch.wide_keys);
-                tile::widen_values::<L>(values, last, ahead, &mut scratch.wide_values);
+                tile::widen_values::<L>(values, last, &mut scratch.wide_values);
             }
             for first in (0..rows).step_by(CHUNK_ROWS) {
                 let chunk = first..rows.min(first + CHUNK_ROWS);
@@ -188,14 +208,10 @@ impl Segment<'_> {
                     columns: seen.end.next_multiple_of(LANES),
                     add: false,
                 };
-                let q = (queries.values.as_ptr().add(chunk.start * dim), dim);
+                let q = (q.as_ptr().add(chunk.start * dim), dim);
                 if few {
-                    tile::product::<L, f16>(
-                        q,
-                        (scratch.keys.as_ptr(), BLOCK_TOKENS),
-                        scores,
-                        0..dim,
-                    );
+                    let keys = (scratch.keys.as_ptr(), BLOCK_TOKENS);
+                    tile::product::<L, f16>(q, keys, scores, 0..dim);
                 } else {
                     let keys = (scratch.wide_keys.as_ptr(), BLOCK_TOKENS);
                     tile::product::<L, f32>(q, keys, scores, 0..dim);
@@ -215,8 +231,11 @@ impl Segment<'_> {
                 };
                 let weights = (scratch.scores.as_ptr(), BLOCK_TOKENS);
                 if few {
-                    tile::prefetch::<L>(ahead, &seen);
-                    tile::product::<L, f16>(weights, (values.values, values.row), sums, seen);
+                    for first in seen.clone().step_by(LANES) {
+                        let step = first..seen.end.min(first + LANES);
+                        ahead.step::<L>();
+                        tile::product::<L, f16>(weights, (values.values, values.row), sums, step);
+                    }
                 } else {
                     let values = (scratch.wide_values.as_ptr(), parts.stride);
                     tile::product::<L, f32>(weights, values, sums, seen);
@@ -256,10 +275,10 @@ fn weigh(
     let mut lanes = [max; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
         for (lane, &score) in lanes.iter_mut().zip(chunk) {
-            *lane = if score > *lane { score } else { *lane };
+            *lane = larger(score, *lane);
         }
     }
-    let new_max = lanes.into_iter().fold(max, f32::max);
+    let new_max = fold(lanes, larger);
     let mut lanes = [0f32; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (lane, score) in lanes.iter_mut().zip(chunk) {
@@ -269,10 +288,29 @@ fn weigh(
     }
     let rescale = exp(max - new_max);
     state[0] = new_max;
-    state[1] = sum * rescale + lanes.iter().sum::<f32>();
+    state[1] = sum * rescale + fold(lanes, |a, b| a + b);
     if rescale != 1.0 {
         for value in values {
             *value *= rescale;
         }
     }
+}
+
+/// The second where they do not compare.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// Joins lanes in halves: few steps that wait for one another.
+#[inline(always)]
+fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = join(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }

@@ -79,7 +79,7 @@ impl Cache {
         self.run(case, usize::MAX, |attention, queries, put| {
             let parts = attention.parts(queries.positions.len());
             let states = attention.segments(&queries.positions).rev().map(|index| {
-                let mut part = vec![f32::NAN; parts.len()];
+                let mut part = vec![f32::NAN; queries.kv_heads.len() * parts.len()];
                 let mut scratch = Scratch::default();
                 // SAFETY: nobody writes meanwhile.
                 unsafe {
@@ -118,20 +118,25 @@ impl Cache {
             let mut first = 0;
             while first < n {
                 let end = n.min(first.saturating_add(tokens));
-                for kv_head in 0..layout.num_kv_heads {
-                    let of_token = |t: usize| (t * case.heads + kv_head * group) * dim;
-                    let queries = (first..end).flat_map(|t| &case.q[of_token(t)..][..group * dim]);
-                    let values: Vec<f32> = queries.map(|q| q * case.params.scale).collect();
-                    let queries = Queries {
-                        kv_head,
-                        positions: case.offset + first..case.offset + end,
-                        values: &values,
-                    };
-                    attend(&attention, &queries, &mut |row, values| {
-                        let at = of_token(first + row / group) + row % group * dim;
-                        out[at..at + dim].copy_from_slice(values);
-                    });
-                }
+                let kv_heads = 0..layout.num_kv_heads;
+                let tokens = end - first;
+                let at = |kv_head: usize, t: usize| (t * case.heads + kv_head * group) * dim;
+                let values: Vec<f32> = kv_heads
+                    .clone()
+                    .flat_map(|kv_head| (first..end).map(move |t| (kv_head, t)))
+                    .flat_map(|(kv_head, t)| &case.q[at(kv_head, t)..][..group * dim])
+                    .map(|q| q * case.params.scale)
+                    .collect();
+                let queries = Queries {
+                    kv_heads,
+                    positions: case.offset + first..case.offset + end,
+                    values: &values,
+                };
+                attend(&attention, &queries, &mut |row, values| {
+                    let (kv_head, token) = (row / group / tokens, row / group % tokens);
+                    let at = at(kv_head, first + token) + row % group * dim;
+                    out[at..at + dim].copy_from_slice(values);
+                });
                 first = end;
             }
             out

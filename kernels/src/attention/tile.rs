@@ -6,59 +6,78 @@ use half::f16;
 
 use super::Rows;
 use crate::BLOCK_TOKENS;
-use crate::lanes::{LANES, Lanes};
+use crate::lanes::{LANES, Lanes, unrolled};
 use crate::quantized::Element;
 
 /// Elements of a cache line.
 const LINE: usize = 64 / size_of::<f16>();
 
-/// Keys to `[dim, 64]`. Of the columns from `rows` on, some become what is in memory there, the rest stay. `ahead` is what
-/// is needed next.
+/// Columns that `Lanes::transpose` takes, and rows.
+const TRANSPOSED: (usize, usize) = (32, 8);
+
+/// Keys to `[dim, 64]`. Of the columns from `rows` on, some become what is in memory there, the rest stay.
 ///
 /// # Safety
 /// As `Lanes`; the block's memory is there, and `out` holds a tile.
 #[inline(always)]
-pub(super) unsafe fn transpose<L: Lanes>(keys: Rows, rows: usize, ahead: Rows, out: &mut [f16]) {
+pub(super) unsafe fn transpose<L: Lanes>(
+    keys: Rows,
+    rows: usize,
+    ahead: &mut Ahead,
+    out: &mut [f16],
+) {
     let Rows { values, row, dim } = keys;
-    let whole = dim - dim % 8;
-    for t in (0..rows.min(BLOCK_TOKENS)).step_by(LANES) {
-        for d in (0..whole).step_by(8) {
-            // SAFETY: 16 rows from t on are in the block, 8 elements from d on in the row; any address may be prefetched.
-            unsafe {
-                let next = ahead.values.wrapping_add((t + d / 4) * row);
-                L::prefetch(next.cast());
-                L::prefetch(next.wrapping_add(row).cast());
-                if dim > LINE {
-                    L::prefetch(next.wrapping_add(LINE).cast());
-                    L::prefetch(next.wrapping_add(row + LINE).cast());
-                }
-                let to = out.as_mut_ptr().add(d * BLOCK_TOKENS + t);
-                L::transpose(values.add(t * row + d), row, to, BLOCK_TOKENS);
+    let whole = dim - dim % TRANSPOSED.0;
+    for t in (0..rows.min(BLOCK_TOKENS)).step_by(TRANSPOSED.1) {
+        // SAFETY: eight rows from t on are in the block, 32 elements from d on in the row.
+        unsafe {
+            ahead.step::<L>();
+            let from = values.add(t * row);
+            let to = out.as_mut_ptr().add(t);
+            for d in (0..whole).step_by(TRANSPOSED.0) {
+                L::transpose(from.add(d), row, to.add(d * BLOCK_TOKENS), BLOCK_TOKENS);
             }
-        }
-        for d in whole..dim {
-            for t in t..t + LANES {
-                // SAFETY: as above.
-                out[d * BLOCK_TOKENS + t] = unsafe { *values.add(t * row + d) };
+            for d in whole..dim {
+                for i in 0..TRANSPOSED.1 {
+                    *to.add(d * BLOCK_TOKENS + i) = *from.add(i * row + d);
+                }
             }
         }
     }
 }
 
-/// Asks for the rows `seen` of the keys that are needed next. Rows of one head do not follow each other in memory, so the
-/// machine does not find out by itself.
-///
-/// # Safety
-/// As `Lanes`.
-#[inline(always)]
-pub(super) unsafe fn prefetch<L: Lanes>(ahead: Option<Rows>, seen: &Range<usize>) {
-    if let Some(Rows { values, row, dim }) = ahead {
-        for t in seen.clone() {
-            for d in (0..dim).step_by(LINE) {
+/// Rows of keys and values that are needed soon. They are asked for a few at a time: many requests at once would hold up
+/// the work, and rows of some heads do not follow each other in memory, so the machine does not find out by itself.
+pub(super) struct Ahead {
+    pub(super) rows: Option<(Rows, Rows)>,
+    pub(super) next: usize,
+    /// Rows of a step.
+    pub(super) step: usize,
+}
+
+impl Ahead {
+    /// Steps that a head's tile of 64 tokens takes: in transposing its keys, and in multiplying its values.
+    pub(super) const STEPS_PER_HEAD: usize = BLOCK_TOKENS / TRANSPOSED.1 + BLOCK_TOKENS / LANES;
+
+    /// # Safety
+    /// As `Lanes`.
+    #[inline(always)]
+    pub(super) unsafe fn step<L: Lanes>(&mut self) {
+        let Some((keys, values)) = self.rows else {
+            return;
+        };
+        let end = BLOCK_TOKENS.min(self.next + self.step);
+        for t in self.next..end {
+            for d in (0..keys.dim).step_by(LINE) {
+                let at = t * keys.row + d;
                 // SAFETY: any address may be prefetched.
-                unsafe { L::prefetch(values.wrapping_add(t * row + d).cast()) };
+                unsafe {
+                    L::prefetch(keys.values.wrapping_add(at).cast());
+                    L::prefetch(values.values.wrapping_add(at).cast());
+                }
             }
         }
+        self.next = end;
     }
 }
 
@@ -74,22 +93,16 @@ pub(super) unsafe fn widen_keys<L: Lanes>(keys: &[f16], out: &mut [f32]) {
     }
 }
 
-/// The first `rows` values to f32 `[rows, stride]`, the stride `dim` rounded up to whole vectors. `ahead` is needed next.
+/// The first `rows` values to f32 `[rows, stride]`, the stride `dim` rounded up to whole vectors.
 ///
 /// # Safety
 /// As `Lanes`; the rows are there, and `out` holds a tile.
 #[inline(always)]
-pub(super) unsafe fn widen_values<L: Lanes>(
-    source: Rows,
-    rows: usize,
-    ahead: Option<Rows>,
-    out: &mut [f32],
-) {
+pub(super) unsafe fn widen_values<L: Lanes>(source: Rows, rows: usize, out: &mut [f32]) {
     let Rows { values, row, dim } = source;
     let (whole, stride) = (dim - dim % LANES, dim.next_multiple_of(LANES));
     // SAFETY: element d < dim of row t < rows is there.
     unsafe {
-        prefetch::<L>(ahead, &(0..rows));
         for t in 0..rows {
             let (from, to) = (values.add(t * row), out.as_mut_ptr().add(t * stride));
             for d in (0..whole).step_by(LANES) {
@@ -188,29 +201,30 @@ unsafe fn registers<L: Lanes, B: Element, const R: usize, const V: usize>(
         let to = c.values.add(column);
         let mut sums = [[L::splat(0.0); V]; R];
         if c.add {
-            for (r, sums) in sums.iter_mut().enumerate() {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = L::load(to.add(r * c.row + LANES * v));
-                }
-            }
+            unrolled!(r < R, {
+                unrolled!(v < V, {
+                    sums[r][v] = L::load(to.add(r * c.row + LANES * v));
+                });
+            });
         }
         for t in inner {
+            let from = b.add(t * b_row + column);
             let mut right = [L::splat(0.0); V];
-            for (v, right) in right.iter_mut().enumerate() {
-                *right = B::load::<L>(b.add(t * b_row + column + LANES * v));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
+            unrolled!(v < V, {
+                right[v] = B::load::<L>(from.add(LANES * v));
+            });
+            unrolled!(r < R, {
                 let left = L::splat(*a.add(r * a_row + t));
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = L::fma(left, right[v], *sum);
-                }
-            }
+                unrolled!(v < V, {
+                    sums[r][v] = L::fma(left, right[v], sums[r][v]);
+                });
+            });
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                L::store(to.add(r * c.row + LANES * v), *sum);
-            }
-        }
+        unrolled!(r < R, {
+            unrolled!(v < V, {
+                L::store(to.add(r * c.row + LANES * v), sums[r][v]);
+            });
+        });
     }
 }
 

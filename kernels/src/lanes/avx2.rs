@@ -218,7 +218,10 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-        unsafe { transpose(from, stride, to, to_stride) }
+        unsafe {
+            transpose(from, stride, to, to_stride);
+            transpose(from.add(16), stride, to.add(16 * to_stride), to_stride);
+        }
     }
 
     #[inline(always)]
@@ -300,15 +303,14 @@ unsafe fn add_lanes(x: __m256i) -> i32 {
     }
 }
 
-/// `Lanes::transpose` for every path that has AVX2: two squares of 8 rows, one in each half of the registers.
+/// Transposes 8 rows of 16 halves: two squares, one in each half of the registers.
 #[inline(always)]
-pub(super) unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-    // SAFETY: 16 rows of 8 halves, and room for 8 of 16, are there, by the contract of `Lanes::transpose`.
+unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
+    // SAFETY: 8 rows of 16 halves, and room for 16 of 8, are there, by the contract of `Lanes::transpose`.
     unsafe {
-        let row = |i: usize| _mm_loadu_si128(from.add(i * stride).cast());
         let mut r = [_mm256_setzero_si256(); 8];
         for (i, r) in r.iter_mut().enumerate() {
-            *r = _mm256_set_m128i(row(i + 8), row(i));
+            *r = _mm256_loadu_si256(from.add(i * stride).cast());
         }
         let a = [
             _mm256_unpacklo_epi16(r[0], r[1]),
@@ -341,7 +343,9 @@ pub(super) unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to
             _mm256_unpackhi_epi64(b[3], b[7]),
         ];
         for (i, column) in columns.into_iter().enumerate() {
-            _mm256_storeu_si256(to.add(i * to_stride).cast(), column);
+            let (low, high) = (to.add(i * to_stride), to.add((i + 8) * to_stride));
+            _mm_storeu_si128(low.cast(), _mm256_castsi256_si128(column));
+            _mm_storeu_si128(high.cast(), _mm256_extracti128_si256::<1>(column));
         }
     }
 }

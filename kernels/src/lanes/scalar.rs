@@ -145,8 +145,8 @@ impl Lanes for Scalar {
 
     #[inline(always)]
     unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-        for row in 0..LANES {
-            for column in 0..8 {
+        for row in 0..8 {
+            for column in 0..32 {
                 // SAFETY: the rows are there.
                 unsafe {
                     *to.add(column * to_stride + row) = *from.add(row * stride + column);

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Pass, Workspace, input};
-use crate::attention::Queries;
 use crate::output::{Output, Shared};
 use crate::swiglu::swiglu;
 use crate::team::{Member, Team};
@@ -159,26 +158,18 @@ impl Pass<'_> {
             self.layers.hidden,
             self.layers.inner,
         );
-        let (all, of_head) = self.query_elems();
-        let (attention, dim) = (self.attention(layer), self.layers.layout.head_dim);
+        let (all, _) = self.query_elems();
+        let attention = self.attention(layer);
         let (path, n) = (member.path(), tokens.len());
         workspace.attended.resize(n * all, 0.0);
         // SAFETY: the caller's promise.
         unsafe {
-            for kv_head in 0..self.layers.layout.num_kv_heads {
-                self.gather_queries(tokens.clone(), kv_head, &mut workspace.queries);
-                let queries = Queries {
-                    kv_head,
-                    positions: self.positions(&tokens),
-                    values: &workspace.queries,
-                };
-                let attended = &mut workspace.attended;
-                attention.attend(path, &queries, &mut workspace.attention, |row, values| {
-                    let (token, head) = (row / attention.group, row % attention.group);
-                    let start = token * all + kv_head * of_head + head * dim;
-                    attended[start..start + dim].copy_from_slice(values);
-                });
-            }
+            let kv_heads = 0..self.layers.layout.num_kv_heads;
+            let queries = self.gather_queries(tokens.clone(), kv_heads, &mut workspace.queries);
+            let attended = &mut workspace.attended;
+            attention.attend(path, &queries, &mut workspace.attention, |row, values| {
+                attended[self.attended_at(n, row)].copy_from_slice(values);
+            });
             let x = Shared::new(self.x.write(tokens.start * hidden..tokens.end * hidden));
             let takers = [&weights.output];
             let attended = input(

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::{Pass, Workspace, input};
-use crate::attention::Queries;
 use crate::lanes::LANES;
 use crate::output::{Output, Shared};
 use crate::quantized::{Activations, Input, QuantizedMatrix};
@@ -215,47 +214,43 @@ impl Pass<'_> {
         exchange: &Exchange,
         workspace: &mut Workspace,
     ) {
-        let (all, of_head) = self.query_elems();
-        let (attention, dim) = (self.attention(layer), self.layers.layout.head_dim);
-        let kv_heads = self.layers.layout.num_kv_heads;
-        let positions = self.positions(&tokens);
+        let ((all, _), attention) = (self.query_elems(), self.attention(layer));
+        let (kv_heads, n) = (self.layers.layout.num_kv_heads, tokens.len());
         let (segments, parts) = (
-            attention.segments(&positions),
-            attention.parts(tokens.len()),
+            attention.segments(&self.positions(&tokens)),
+            attention.parts(n),
         );
-        let of_unit = |unit: usize| unit * parts.len()..(unit + 1) * parts.len();
+        // Units of one segment and one head, those of a segment side by side: its rows follow each other in memory.
+        let units = member.share(segments.len() * kv_heads);
         // SAFETY: a unit's part is written by one thread, and read after the barrier.
         unsafe {
-            // In turn and not in stretches: the last segment of a head is shorter.
-            for unit in (member.index()..kv_heads * segments.len()).step_by(member.threads()) {
-                let (kv_head, segment) = (unit / segments.len(), unit % segments.len());
-                self.gather_queries(tokens.clone(), kv_head, &mut workspace.queries);
-                let queries = Queries {
-                    kv_head,
-                    positions: positions.clone(),
-                    values: &workspace.queries,
-                };
-                let part = exchange.parts.write(of_unit(unit));
+            let mut next = units.start;
+            while next < units.end {
+                let (segment, head) = (next / kv_heads, next % kv_heads);
+                let heads = head..kv_heads.min(head + units.end - next);
+                let end = next + heads.len();
+                let part = exchange.parts.write(next * parts.len()..end * parts.len());
+                let queries = self.gather_queries(tokens.clone(), heads, &mut workspace.queries);
                 let (path, index) = (member.path(), segments.start + segment);
                 attention.attend_segment(path, &queries, index, &mut workspace.attention, part);
+                next = end;
             }
             member.barrier();
             // Joining is little work: every thread does all of it, for itself.
-            workspace.attended.resize(tokens.len() * all, 0.0);
-            let mut total = vec![0.0; parts.len()];
-            for kv_head in 0..kv_heads {
-                let first = kv_head * segments.len();
-                total.copy_from_slice(exchange.parts.read(of_unit(first)));
-                for unit in first + 1..first + segments.len() {
-                    parts.join(&mut total, exchange.parts.read(of_unit(unit)));
-                }
-                let attended = &mut workspace.attended;
-                parts.finish(&mut total, |row, values| {
-                    let (token, head) = (row / attention.group, row % attention.group);
-                    let start = token * all + kv_head * of_head + head * dim;
-                    attended[start..start + dim].copy_from_slice(values);
-                });
+            let of_segment = kv_heads * parts.len();
+            let mut states = exchange
+                .parts
+                .read(0..segments.len() * of_segment)
+                .chunks_exact(of_segment);
+            let mut total = states.next().expect("a query sees itself").to_vec();
+            for state in states {
+                parts.join(&mut total, state);
             }
+            workspace.attended.resize(n * all, 0.0);
+            let attended = &mut workspace.attended;
+            parts.finish(&mut total, |row, values| {
+                attended[self.attended_at(n, row)].copy_from_slice(values);
+            });
         }
     }
 }

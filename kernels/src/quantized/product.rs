@@ -13,7 +13,7 @@ use crate::lanes::{GROUP, LANES, Lanes, unrolled};
 use crate::output::Output;
 
 /// How far ahead of a one-token product weights are asked for, in bytes. The machine's own prefetching stops at pages.
-const AHEAD_BYTES: usize = 1024;
+const AHEAD_BYTES: usize = 4096;
 
 /// Tiles of rows times all tokens of `x`.
 pub(super) struct Product<'a, F> {
@@ -79,6 +79,9 @@ impl<F: Format> Product<'_, F> {
                 let weights = spread::<L, F>(lines);
                 let (unit, in_unit) = (g / F::UNIT_GROUPS, g % F::UNIT_GROUPS);
                 let unit_scales = scales.as_ptr().add(unit * F::SCALE_BYTES);
+                if T == 1 {
+                    L::prefetch(unit_scales.wrapping_add(AHEAD_BYTES / 4));
+                }
                 for half in 0..F::HALVES {
                     let (scale, minimum) = F::scales::<L>(unit_scales, in_unit, half);
                     unrolled!(t < T, {
