@@ -50,6 +50,19 @@ impl Path {
         paths
     }
 
+    /// Its name: `avx512`, `avx-vnni`, `avx2` or `scalar`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Path::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Path::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512 => "avx512",
+        }
+    }
+
     /// The fastest path this machine can run.
     pub fn best() -> Path {
         Path::available()[0]

@@ -53,8 +53,10 @@ pub(crate) trait Lanes: Copy + 'static {
     /// 64 × u8: four for each lane.
     type Bytes: Copy;
 
-    /// Tokens that a product multiplies together: as many sums as fit the registers.
+    /// Tokens that a product multiplies together, a power of two.
     const TILE_TOKENS: usize;
+    /// Whether the sums of that many tokens fit the registers, beside the weights of a group.
+    const SUMS_FIT: bool;
     /// Vectors of columns that a float product holds in registers for six rows.
     const WIDE_COLUMNS: usize;
 
@@ -100,6 +102,22 @@ pub(crate) trait Lanes: Copy + 'static {
         start: *const i32,
     ) -> Self::Ints;
 
+    /// `dot` for four tokens, whose quants lie `GROUP` apart and whose starts `halves` apart.
+    #[inline(always)]
+    unsafe fn four_dots<const N: usize>(
+        bits: usize,
+        weights: &[Self::Bytes; N],
+        x: *const i8,
+        starts: *const i32,
+        halves: usize,
+    ) -> [Self::Ints; 4] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let dot = |t: usize| Self::dot(bits, weights, x.add(t * GROUP), starts.add(t * halves));
+            [dot(0), dot(1), dot(2), dot(3)]
+        }
+    }
+
     /// Quantizes 32 floats: writes quants, returns the scale and the sums of the first and last 16 quants. See
     /// `quantized::activations`.
     unsafe fn quantize(x: *const f32, quants: *mut i8) -> (f32, [i32; 2]);
@@ -109,4 +127,7 @@ pub(crate) trait Lanes: Copy + 'static {
 
     /// Asks for the cache line of `at`, which need not exist, to be near soon.
     unsafe fn prefetch(at: *const u8);
+
+    /// As `prefetch`, into the larger of the core's caches: for more than the smaller one holds.
+    unsafe fn prefetch_later(at: *const u8);
 }

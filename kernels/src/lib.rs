@@ -10,13 +10,14 @@
 //! time. The crate knows no file, token or tokenizer: who holds which slot and where weights come from is the caller's
 //! business. It does not compute on devices other than the CPU.
 
-mod aligned;
+mod arena;
 mod attention;
 mod cpu;
 mod error;
 mod exp;
 mod kv_write;
 mod lanes;
+mod large_pages;
 mod layer;
 mod layout;
 mod output;
@@ -29,6 +30,7 @@ mod rope;
 mod swiglu;
 mod team;
 
+pub use arena::Arena;
 pub use attention::AttentionParams;
 pub use cpu::{Path, numerics};
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@ use half::f16;
 use half::vec::HalfBitsVecExt;
 
 use crate::output::Shared;
-use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
+use crate::{BLOCK_TOKENS, Error, KvLayout, Result, large_pages};
 
 /// A pool of equal slots in one f16 tensor `[num_slots, slot_elems]`.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl KvPool {
             })?;
         // `vec![0u16; n]` asks the allocator for zeroed memory; zeroed f16 values would be written one by one.
         let values: Vec<f16> = vec![0u16; elems].reinterpret_into();
-        use_large_pages(&values);
+        large_pages::advise(&values);
         let tensor = Tensor::from_vec(values, (num_slots, layout.slot_elems()), device)?;
         Ok(Self {
             layout,
@@ -148,30 +148,6 @@ impl KvPool {
         let reason = format!("{len} bytes for a slot of {}", self.layout.slot_bytes());
         Err(Error::argument(op, reason))
     }
-}
-
-/// Asks the system to back the memory with large pages: attention walks all of it for every token, a few hundred bytes at a
-/// time, and would spend much of that on translating addresses. Without them all works the same.
-fn use_large_pages(values: &[f16]) {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::mm::{Advice, madvise};
-        const PAGE: usize = 4096;
-        let bytes = values.as_ptr().cast::<u8>();
-        let skipped = bytes.align_offset(PAGE);
-        let len = size_of_val(values).saturating_sub(skipped) / PAGE * PAGE;
-        if len > 0 {
-            // SAFETY: the pages lie inside the values; the advice changes no content.
-            let advised = unsafe {
-                let start = bytes.add(skipped).cast_mut().cast();
-                madvise(start, len, Advice::LinuxHugepage)
-            };
-            // A kernel built without them.
-            let _ = advised;
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = values;
 }
 
 struct Access<F, T> {

@@ -24,7 +24,7 @@ use crate::cpu::{self, Path};
 use crate::lanes::LANES;
 use crate::output::{Output, Shared};
 use crate::team::Team;
-use crate::{Error, Result};
+use crate::{Arena, Error, Result};
 
 const OP: &str = "quantized matrix";
 
@@ -112,13 +112,14 @@ impl<E: Element> Weights for dense::Dense<E> {
 
 impl QuantizedMatrix {
     /// A matrix from the bytes of a file: rows one after the other, each in blocks of `dtype`. They are repacked by the
-    /// team, so the bytes are not needed afterwards.
+    /// team, into memory of the arena, so the bytes are not needed afterwards.
     pub fn new(
         dtype: GgmlDType,
         rows: usize,
         cols: usize,
         bytes: &[u8],
         team: &Team,
+        arena: &mut Arena,
     ) -> Result<Self> {
         let misfit = || {
             let reason = format!("{rows} x {cols} {dtype:?} in {} bytes", bytes.len());
@@ -137,7 +138,7 @@ impl QuantizedMatrix {
         macro_rules! packed {
             ($format:ident) => {
                 Box::new(packed::Packed::<format::$format>::new(
-                    rows, cols, bytes, team,
+                    rows, cols, bytes, team, arena,
                 ))
             };
         }

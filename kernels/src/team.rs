@@ -186,11 +186,6 @@ impl Drop for Team {
 }
 
 impl Member<'_> {
-    /// From 0 to the number of threads.
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
     /// Threads of the team.
     pub(crate) fn threads(&self) -> usize {
         self.team.threads()
@@ -329,7 +324,7 @@ mod tests {
                 let first: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
                 let seen = AtomicUsize::new(0);
                 team.run(|member| {
-                    first[member.index()].fetch_add(1, Ordering::Relaxed);
+                    first[member.index].fetch_add(1, Ordering::Relaxed);
                     member.barrier();
                     let all: usize = first.iter().map(|n| n.load(Ordering::Relaxed)).sum();
                     seen.fetch_add(all, Ordering::Relaxed);
@@ -362,7 +357,7 @@ mod tests {
         for panicking in 0..4 {
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 team.run(|member| {
-                    assert_ne!(member.index(), panicking, "on purpose");
+                    assert_ne!(member.index, panicking, "on purpose");
                     member.barrier();
                 });
             }));

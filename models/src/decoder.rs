@@ -1,7 +1,9 @@
 //! The one decoder: embedding, layers, norm, head. Architectures differ by data.
 
+use std::cell::RefCell;
+
 use kernels::{
-    AttentionParams, KvPool, Layer, LayerParams, Layers, Projection, QuantizedMatrix, Team,
+    Arena, AttentionParams, KvPool, Layer, LayerParams, Layers, Projection, QuantizedMatrix, Team,
     rms_norm,
 };
 
@@ -40,6 +42,7 @@ impl Decoder {
             file,
             config,
             team: &team,
+            arena: RefCell::default(),
         };
         let head = match file.has_tensor("output.weight") {
             true => Some(load.matrix("output.weight", vocab, hidden)?),
@@ -102,6 +105,7 @@ struct Load<'a> {
     file: &'a GgufFile,
     config: &'a ModelConfig,
     team: &'a Team,
+    arena: RefCell<Arena>,
 }
 
 impl Load<'_> {
@@ -151,7 +155,9 @@ impl Load<'_> {
 
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<QuantizedMatrix> {
         let tensor = self.file.tensor_of(name, &[rows, columns])?;
-        let matrix = QuantizedMatrix::new(tensor.dtype, rows, columns, tensor.bytes, self.team)?;
+        let arena = &mut self.arena.borrow_mut();
+        let matrix =
+            QuantizedMatrix::new(tensor.dtype, rows, columns, tensor.bytes, self.team, arena)?;
         self.file.forget(&tensor);
         Ok(matrix)
     }

@@ -117,7 +117,6 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
-            threads: EngineConfig::default_threads(),
             open: None,
             conversation: self.conversation.clone(),
             max_tokens: self.max_tokens,

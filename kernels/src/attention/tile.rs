@@ -72,8 +72,8 @@ impl Ahead {
                 let at = t * keys.row + d;
                 // SAFETY: any address may be prefetched.
                 unsafe {
-                    L::prefetch(keys.values.wrapping_add(at).cast());
-                    L::prefetch(values.values.wrapping_add(at).cast());
+                    L::prefetch_later(keys.values.wrapping_add(at).cast());
+                    L::prefetch_later(values.values.wrapping_add(at).cast());
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::Lanes;
+use super::{GROUP, Lanes, unrolled};
 use crate::quantized::scale_of;
 
 #[derive(Clone, Copy)]
@@ -17,7 +17,8 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     type Ints = [__m256i; 2];
     type Bytes = [__m256i; 2];
 
-    const TILE_TOKENS: usize = 4;
+    const TILE_TOKENS: usize = 64;
+    const SUMS_FIT: bool = false;
     const WIDE_COLUMNS: usize = 1;
 
     #[inline(always)]
@@ -211,6 +212,76 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
         }
     }
 
+    /// Quad by quad: two registers of weights meet the quants of all four tokens.
+    #[inline(always)]
+    unsafe fn four_dots<const N: usize>(
+        bits: usize,
+        weights: &[Self::Bytes; N],
+        x: *const i8,
+        starts: *const i32,
+        halves: usize,
+    ) -> [Self::Ints; 4] {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            let mut sums = [[_mm256_setzero_si256(); 2]; 4];
+            if VNNI || bits < 8 {
+                unrolled!(t < 4, {
+                    sums[t] = [_mm256_set1_epi32(starts.add(t * halves).read()); 2];
+                });
+            }
+            if VNNI {
+                unrolled!(j < N, {
+                    let [low, high] = weights[j];
+                    unrolled!(t < 4, {
+                        let x = four(x.add(t * GROUP), j);
+                        sums[t][0] = _mm256_dpbusd_avx_epi32(sums[t][0], low, x);
+                        sums[t][1] = _mm256_dpbusd_avx_epi32(sums[t][1], high, x);
+                    });
+                });
+                return sums;
+            }
+            if bits == 8 {
+                // As in `dot`.
+                unrolled!(j < N, {
+                    let signs = _mm256_set1_epi8(i8::MIN);
+                    let low = _mm256_xor_si256(weights[j][0], signs);
+                    let high = _mm256_xor_si256(weights[j][1], signs);
+                    let magnitudes = [_mm256_abs_epi8(low), _mm256_abs_epi8(high)];
+                    unrolled!(t < 4, {
+                        let x = four(x.add(t * GROUP), j);
+                        let pairs = _mm256_maddubs_epi16(magnitudes[0], _mm256_sign_epi8(x, low));
+                        sums[t][0] = _mm256_add_epi32(sums[t][0], _mm256_madd_epi16(pairs, ones));
+                        let pairs = _mm256_maddubs_epi16(magnitudes[1], _mm256_sign_epi8(x, high));
+                        sums[t][1] = _mm256_add_epi32(sums[t][1], _mm256_madd_epi16(pairs, ones));
+                    });
+                });
+                return sums;
+            }
+            let often = 32_767 / (2 * ((1 << bits) - 1) * 127);
+            let mut pairs = [[_mm256_setzero_si256(); 2]; 4];
+            unrolled!(j < N, {
+                let [low, high] = weights[j];
+                unrolled!(t < 4, {
+                    let x = four(x.add(t * GROUP), j);
+                    let products = [_mm256_maddubs_epi16(low, x), _mm256_maddubs_epi16(high, x)];
+                    if j.is_multiple_of(often) {
+                        pairs[t] = products;
+                    } else {
+                        pairs[t][0] = _mm256_add_epi16(pairs[t][0], products[0]);
+                        pairs[t][1] = _mm256_add_epi16(pairs[t][1], products[1]);
+                    }
+                    if j % often == often - 1 || j == N - 1 {
+                        let low = _mm256_madd_epi16(pairs[t][0], ones);
+                        let high = _mm256_madd_epi16(pairs[t][1], ones);
+                        sums[t][0] = _mm256_add_epi32(sums[t][0], low);
+                        sums[t][1] = _mm256_add_epi32(sums[t][1], high);
+                    }
+                });
+            });
+            sums
+        }
+    }
+
     #[inline(always)]
     unsafe fn quantize(x: *const f32, quants: *mut i8) -> (f32, [i32; 2]) {
         unsafe { quantize(x, quants) }
@@ -227,6 +298,11 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_later(at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
 

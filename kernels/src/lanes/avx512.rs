@@ -17,6 +17,7 @@ impl Lanes for Avx512 {
     type Bytes = __m512i;
 
     const TILE_TOKENS: usize = 16;
+    const SUMS_FIT: bool = true;
     const WIDE_COLUMNS: usize = 4;
 
     #[inline(always)]
@@ -186,5 +187,10 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_later(at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }

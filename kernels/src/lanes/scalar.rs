@@ -13,7 +13,8 @@ impl Lanes for Scalar {
     type Ints = [i32; LANES];
     type Bytes = [u8; 4 * LANES];
 
-    const TILE_TOKENS: usize = 4;
+    const TILE_TOKENS: usize = 64;
+    const SUMS_FIT: bool = false;
     const WIDE_COLUMNS: usize = 1;
 
     #[inline(always)]
@@ -157,4 +158,7 @@ impl Lanes for Scalar {
 
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn prefetch_later(_: *const u8) {}
 }

@@ -2,8 +2,8 @@ use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QTensor};
 
 use super::*;
-use crate::Path;
 use crate::random::{bits, floats};
+use crate::{Arena, Path};
 
 const HIDDEN: usize = 96;
 const INNER: usize = 160;
@@ -36,7 +36,15 @@ fn matrix(dtype: GgmlDType, seed: u64, rows: usize, cols: usize) -> QuantizedMat
     let values = candle_core::Tensor::from_vec(values, (rows, cols), &Device::Cpu).unwrap();
     let bytes = QTensor::quantize(&values, dtype).unwrap();
     let bytes = bytes.data().unwrap();
-    QuantizedMatrix::new(dtype, rows, cols, &bytes, &Team::new(1)).unwrap()
+    QuantizedMatrix::new(
+        dtype,
+        rows,
+        cols,
+        &bytes,
+        &Team::new(1),
+        &mut Arena::default(),
+    )
+    .unwrap()
 }
 
 fn model(dtype: GgmlDType, rope_kind: RopeKind, full: bool) -> Model {

@@ -21,31 +21,39 @@
 use std::marker::PhantomData;
 
 use super::format::Format;
-use crate::aligned::Aligned;
+use crate::arena::{Arena, Piece};
 use crate::lanes::{GROUP, LANES, Lanes};
 use crate::team::Team;
 
+/// Bytes of a line: 16 quads.
+const LINE: usize = 4 * LANES;
 /// Quads of a group.
 pub(super) const QUADS: usize = GROUP / 4;
 
 /// Packed weights of one format. Rows beyond the last are 0.
 pub(super) struct Packed<F> {
     /// `[tile][group]`, each of `QUANT_BYTES`.
-    quants: Aligned,
+    quants: Piece,
     /// `[tile][unit]`, each of `SCALE_BYTES`.
-    scales: Aligned,
+    scales: Piece,
     groups: usize,
     format: PhantomData<F>,
 }
 
 impl<F: Format> Packed<F> {
     /// Packs the blocks of `rows` rows of `cols` weights; the lengths fit.
-    pub(super) fn new(rows: usize, cols: usize, blocks: &[u8], team: &Team) -> Self {
+    pub(super) fn new(
+        rows: usize,
+        cols: usize,
+        blocks: &[u8],
+        team: &Team,
+        arena: &mut Arena,
+    ) -> Self {
         let (tiles, groups) = (rows.div_ceil(LANES), cols / GROUP);
         let units = groups / F::UNIT_GROUPS;
         let mut packed = Self {
-            quants: Aligned::new(tiles * groups * F::QUANT_BYTES),
-            scales: Aligned::new(tiles * units * F::SCALE_BYTES),
+            quants: arena.take(tiles * groups * F::QUANT_BYTES),
+            scales: arena.take(tiles * units * F::SCALE_BYTES),
             groups,
             format: PhantomData,
         };
@@ -130,7 +138,7 @@ fn pack_tile<F: Format>(blocks: &[u8], units: usize, quants: &mut [u8], scales: 
 /// Puts the quants of one row's group into its lines, which are 0 there.
 fn pack_group<F: Format>(values: &[u8; GROUP], row: usize, lines: &mut [u8]) {
     let mut put = |line: usize, quad: u32| {
-        let at = Aligned::LINE * line + 4 * row;
+        let at = LINE * line + 4 * row;
         let bytes: &mut [u8; 4] = lines[at..].first_chunk_mut().expect("a whole line");
         *bytes = (u32::from_le_bytes(*bytes) | quad).to_le_bytes();
     };
@@ -164,7 +172,7 @@ fn pack_group<F: Format>(values: &[u8; GROUP], row: usize, lines: &mut [u8]) {
 pub(super) unsafe fn spread<L: Lanes, F: Format>(lines: *const u8) -> [L::Bytes; QUADS] {
     // SAFETY: the caller's promise.
     unsafe {
-        let line = |i: usize| L::bytes(lines.add(Aligned::LINE * i));
+        let line = |i: usize| L::bytes(lines.add(LINE * i));
         let mut out = [line(0); QUADS];
         if F::BITS == 8 {
             for (j, out) in out.iter_mut().enumerate() {

@@ -15,6 +15,9 @@ use crate::output::Output;
 /// How far ahead of a one-token product weights are asked for, in bytes. The machine's own prefetching stops at pages.
 const AHEAD_BYTES: usize = 4096;
 
+/// Most tokens of a tile.
+const MOST_TOKENS: usize = 64;
+
 /// Tiles of rows times all tokens of `x`.
 pub(super) struct Product<'a, F> {
     pub(super) weights: &'a Packed<F>,
@@ -38,9 +41,10 @@ impl<F: Format> Kernel for Product<'_, F> {
                     match tile.tokens {
                         1 => self.tile::<L, 1>(row_tile, tile),
                         2 => self.tile::<L, 2>(row_tile, tile),
+                        4.. if !L::SUMS_FIT => self.long_tile::<L>(row_tile, tile),
                         4 => self.tile::<L, 4>(row_tile, tile),
-                        8 if L::TILE_TOKENS >= 8 => self.tile::<L, 8>(row_tile, tile),
-                        16 if L::TILE_TOKENS >= 16 => self.tile::<L, 16>(row_tile, tile),
+                        8 => self.tile::<L, 8>(row_tile, tile),
+                        16 => self.tile::<L, 16>(row_tile, tile),
                         _ => unreachable!("tiles are powers of two up to L::TILE_TOKENS"),
                     }
                 }
@@ -106,6 +110,63 @@ impl<F: Format> Product<'_, F> {
             }
             for (t, sum) in sums.into_iter().enumerate() {
                 self.out.put::<L>(tile.first + t, row_tile * LANES, sum);
+            }
+        }
+    }
+
+    /// 16 rows times many tokens, whose sums stay in memory: spreading a group's weights is shared by all of them.
+    #[inline(always)]
+    unsafe fn long_tile<L: Lanes>(&self, row_tile: usize, tile: &Tile) {
+        let (groups, tokens) = (self.x.groups(), tile.tokens);
+        let first = tile.first * groups;
+        let quants = self.weights.quants(row_tile);
+        let scales = self.weights.scales(row_tile);
+        let x_quants = &self.x.quants[first * GROUP..][..tokens * groups * GROUP];
+        let x_scales = &self.x.scales[first..][..tokens * groups];
+        let starts = &self.x.starts[first * F::HALVES..][..tokens * groups * F::HALVES];
+        let terms: &[f32] = if F::HAS_MINIMA {
+            &self.x.terms[first * F::HALVES..][..tokens * groups * F::HALVES]
+        } else {
+            &[]
+        };
+        let mut sums = [[0f32; LANES]; MOST_TOKENS];
+        assert!(tokens <= MOST_TOKENS && tokens.is_multiple_of(4));
+        // SAFETY: as in `tile`; sums holds a vector for each token.
+        unsafe {
+            for g in 0..groups {
+                let weights = spread::<L, F>(quants.as_ptr().add(g * F::QUANT_BYTES));
+                let (unit, in_unit) = (g / F::UNIT_GROUPS, g % F::UNIT_GROUPS);
+                let unit_scales = scales.as_ptr().add(unit * F::SCALE_BYTES);
+                for half in 0..F::HALVES {
+                    let (scale, minimum) = F::scales::<L>(unit_scales, in_unit, half);
+                    for four in (0..tokens).step_by(4) {
+                        let at = g * tokens + four;
+                        let x = x_quants.as_ptr().add(at * GROUP);
+                        let start = starts.as_ptr().add(at * F::HALVES + half);
+                        let dots = if F::HALVES == 1 {
+                            L::four_dots(F::BITS, &weights, x, start, F::HALVES)
+                        } else {
+                            let quads: &[L::Bytes; QUADS / 2] =
+                                &*weights.as_ptr().add(half * QUADS / 2).cast();
+                            let x = x.add(half * GROUP / 2);
+                            L::four_dots(F::BITS, quads, x, start, F::HALVES)
+                        };
+                        unrolled!(t < 4, {
+                            let to = sums.as_mut_ptr().add(four + t).cast::<f32>();
+                            let factor = L::mul(scale, L::splat(*x_scales.as_ptr().add(at + t)));
+                            let mut sum = L::fma(L::floats(dots[t]), factor, L::load(to));
+                            if let Some(minimum) = minimum {
+                                let term = *terms.as_ptr().add((at + t) * F::HALVES + half);
+                                sum = L::fma(minimum, L::splat(term), sum);
+                            }
+                            L::store(to, sum);
+                        });
+                    }
+                }
+            }
+            for (t, sum) in sums[..tokens].iter().enumerate() {
+                self.out
+                    .put::<L>(tile.first + t, row_tile * LANES, L::load(sum.as_ptr()));
             }
         }
     }

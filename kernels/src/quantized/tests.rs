@@ -33,7 +33,15 @@ fn bytes(dtype: GgmlDType, rows: usize, cols: usize) -> Vec<u8> {
 
 fn matrix(dtype: GgmlDType, rows: usize, cols: usize) -> QuantizedMatrix {
     let bytes = bytes(dtype, rows, cols);
-    QuantizedMatrix::new(dtype, rows, cols, &bytes, &Team::new(1)).unwrap()
+    QuantizedMatrix::new(
+        dtype,
+        rows,
+        cols,
+        &bytes,
+        &Team::new(1),
+        &mut Arena::default(),
+    )
+    .unwrap()
 }
 
 /// The matrix as floats `[rows, cols]`.
@@ -177,7 +185,9 @@ fn extreme_quants_do_not_overflow() {
                     }
                 }
             }
-            let matrix = QuantizedMatrix::new(dtype, 2, cols, &bytes, &Team::new(1)).unwrap();
+            let matrix =
+                QuantizedMatrix::new(dtype, 2, cols, &bytes, &Team::new(1), &mut Arena::default())
+                    .unwrap();
             for sign in [1.0, -1.0] {
                 let x = vec![127f32 * sign; cols];
                 let want = float_product(&matrix, &x);
@@ -273,8 +283,9 @@ fn unaligned_bytes_give_the_same_matrix() {
         let mut shifted = vec![0u8; bytes.len() + 1];
         shifted[1..].copy_from_slice(&bytes);
         let team = Team::new(1);
-        let a = QuantizedMatrix::new(dtype, 3, 256, &bytes, &team).unwrap();
-        let b = QuantizedMatrix::new(dtype, 3, 256, &shifted[1..], &team).unwrap();
+        let a = QuantizedMatrix::new(dtype, 3, 256, &bytes, &team, &mut Arena::default()).unwrap();
+        let b = QuantizedMatrix::new(dtype, 3, 256, &shifted[1..], &team, &mut Arena::default())
+            .unwrap();
         assert_eq!(bits(&dequantized(&a)), bits(&dequantized(&b)));
     }
 }
@@ -296,7 +307,9 @@ fn what_does_not_fit_is_an_error_not_a_panic() {
     let team = Team::new(1);
     for dtype in ALL {
         let good = bytes(dtype, 2, 256);
-        let new = |rows, bytes: &[u8]| QuantizedMatrix::new(dtype, rows, 256, bytes, &team);
+        let new = |rows, bytes: &[u8]| {
+            QuantizedMatrix::new(dtype, rows, 256, bytes, &team, &mut Arena::default())
+        };
         assert!(new(2, &good[1..]).is_err());
         assert!(new(3, &good).is_err());
         assert!(new(0, &[]).is_err());
@@ -305,9 +318,17 @@ fn what_does_not_fit_is_an_error_not_a_panic() {
         assert!(matrix.forward(&[0.0; 255], &team).is_err());
         assert!(matrix.forward(&[], &team).unwrap().is_empty());
     }
-    assert!(QuantizedMatrix::new(GgmlDType::Q4_1, 2, 48, &[0; 60], &team).is_err());
+    let odd = QuantizedMatrix::new(
+        GgmlDType::Q4_1,
+        2,
+        48,
+        &[0; 60],
+        &team,
+        &mut Arena::default(),
+    );
+    assert!(odd.is_err());
     for dtype in [GgmlDType::Q8_1, GgmlDType::Q8K] {
         let bytes = vec![0; dtype.type_size() * 256 / dtype.block_size()];
-        assert!(QuantizedMatrix::new(dtype, 1, 256, &bytes, &team).is_err());
+        assert!(QuantizedMatrix::new(dtype, 1, 256, &bytes, &team, &mut Arena::default()).is_err());
     }
 }

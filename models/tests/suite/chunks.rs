@@ -1,12 +1,12 @@
 //! Law 1: a token's keys, values and logits do not depend on how the prompt was cut or on the number of threads.
 
 use candle_core::quantized::GgmlDType;
-use kernels::KvPool;
+use kernels::{KvPool, Path, Team};
 use models::tiny::TinyModel;
 use models::{Architecture, Error, Model};
 use rand::{Rng, SeedableRng};
 
-use crate::support::{default_model, sequence, tiny, tokens};
+use crate::support::{default_model, default_model_path, load_on, sequence, tiny, tokens};
 
 /// Bits of logits and the bytes of all blocks.
 #[derive(PartialEq)]
@@ -116,22 +116,22 @@ fn tiny_models_do_not_see_how_the_prompt_was_cut() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_matter() {
+fn neither_the_number_of_threads_nor_the_instructions_matter() {
     for model in [
         TinyModel::new(Architecture::Qwen2, 1),
         TinyModel::wide(Architecture::Llama, 2, GgmlDType::Q6K),
+        TinyModel::wide(Architecture::Llama, 2, GgmlDType::Q4_0),
     ] {
-        let (_dir, _, loaded) = tiny(&model);
+        let (_dir, path, loaded) = tiny(&model);
         let tokens = tokens(150, loaded.config().vocab_size, 5);
         let (all, expected) = whole(&loaded, &tokens);
-        for threads in 1..=4 {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
+        let teams = (1..=8).map(Team::new);
+        for team in teams.chain(Path::available().into_iter().map(|path| Team::on(path, 2))) {
+            let name = format!("{team:?}");
+            let loaded = load_on(&path, team);
             for cuts in [vec![], vec![1], vec![64, 130], vec![10, 11, 12, 75]] {
-                let outcome = pool.install(|| run(&loaded, &tokens, &cuts, Some(&all)));
-                assert!(outcome == expected, "{threads} threads, cut at {cuts:?}");
+                let outcome = run(&loaded, &tokens, &cuts, Some(&all));
+                assert!(outcome == expected, "{name}, cut at {cuts:?}");
             }
         }
     }
@@ -139,20 +139,16 @@ fn the_number_of_threads_does_not_matter() {
 
 #[test]
 fn the_default_model_does_not_see_how_the_prompt_was_cut() {
-    let model = default_model();
-    let tokens = tokens(130, model.config().vocab_size, 6);
-    let expected = run(model, &tokens, &[], None);
+    let tokens = tokens(130, default_model().config().vocab_size, 6);
+    let expected = run(default_model(), &tokens, &[], None);
     for (threads, cuts) in [
         (1, vec![64, 128]),
         (2, vec![65, 66, 67, 129]),
         (3, vec![1, 40]),
     ] {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap();
+        let model = load_on(&default_model_path(), Team::new(threads));
         assert!(
-            pool.install(|| run(model, &tokens, &cuts, None)) == expected,
+            run(&model, &tokens, &cuts, None) == expected,
             "{threads} threads, cut at {cuts:?}"
         );
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use candle_core::Device;
-use kernels::{BLOCK_TOKENS, KvPool};
+use kernels::{BLOCK_TOKENS, KvPool, Team};
 use models::tiny::{self, TinyModel};
 use models::{DigestCache, Model};
 
@@ -31,7 +31,11 @@ pub fn default_model() -> &'static Model {
 }
 
 pub fn load(path: &Path) -> Model {
-    Model::load(path, kernels::physical_cores(), &DigestCache::new(None)).expect("the model loads")
+    load_on(path, Team::new(kernels::physical_cores()))
+}
+
+pub fn load_on(path: &Path, team: Team) -> Model {
+    Model::load_on(path, team, &DigestCache::new(None)).expect("the model loads")
 }
 
 /// A tiny model and the folder that holds its file.
@@ -61,8 +65,13 @@ pub fn tokens(count: usize, limit: usize, seed: u64) -> Vec<u32> {
 
 /// A file of the golden folder.
 pub fn fixture(name: &str) -> String {
+    any_fixture(&format!("tokens/{name}"))
+}
+
+/// A file of `tests/fixtures`.
+pub fn any_fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/fixtures/tokens")
+        .join("../tests/fixtures")
         .join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

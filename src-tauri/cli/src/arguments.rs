@@ -201,6 +201,9 @@ pub(crate) struct SpeedFlags {
     /// Tokens before the measured ones
     #[arg(long, value_name = "D", default_value_t = 0)]
     pub(crate) depth: u32,
+    /// Instructions to compute with (default: the fastest this machine has): avx512, avx-vnni, avx2 or scalar
+    #[arg(long, value_name = "SET")]
+    pub(crate) instructions: Option<String>,
     /// Measure another program in turn, on the same file, threads, tokens and depth
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) against: Option<Baseline>,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use candle_core::Device;
 use engine::PREFILL_STEP_TOKENS;
-use kernels::{BLOCK_TOKENS, KvPool};
+use kernels::{BLOCK_TOKENS, KvPool, Path, Team};
 use models::{DigestCache, Model};
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ struct Row {
     tokens: usize,
     depth: usize,
     threads: usize,
+    instructions: &'static str,
     tokens_per_s: f64,
     min_tokens_per_s: f64,
     max_tokens_per_s: f64,
@@ -73,7 +74,9 @@ fn measure(
         Some(Baseline::LlamaCpp) => Some(LlamaCpp::find(&flags.llama_bench, work)?),
         None => None,
     };
-    let model = Model::load(&setup.model, setup.num_threads, &DigestCache::new(None))?;
+    let instructions = instructions(flags.instructions.as_deref())?;
+    let team = Team::on(instructions, setup.num_threads);
+    let model = Model::load_on(&setup.model, team, &DigestCache::new(None))?;
     let track = Track::new(&model, depth, tokens)?;
     // Once for the pages of the weights and the pool.
     track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;
@@ -97,6 +100,7 @@ fn measure(
         tokens,
         depth,
         threads: setup.num_threads,
+        instructions: instructions.name(),
         tokens_per_s: speed.median,
         min_tokens_per_s: speed.min,
         max_tokens_per_s: speed.max,
@@ -108,17 +112,35 @@ fn measure(
     output.line(&row, || lines(&row))
 }
 
+/// The instruction path of that name; the fastest where none is asked.
+fn instructions(name: Option<&str>) -> Result<Path> {
+    let Some(name) = name else {
+        return Ok(Path::best());
+    };
+    let available = Path::available();
+    let found = available.iter().find(|path| path.name() == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = available.iter().map(|path| path.name()).collect();
+        let reason = format!(
+            "this machine has no {name} path; choose {}",
+            names.join(", ")
+        );
+        Error::InvalidArgument(reason)
+    })
+}
+
 fn lines(row: &Row) -> String {
     let noise = |noisy: u32| match noisy {
         0 => String::new(),
         noisy => format!(", {noisy} of them noisy"),
     };
     let mut text = format!(
-        "{} of {} tokens at depth {}, {} threads: {:.1} tokens/s ({:.1} to {:.1} in {} runs{})",
+        "{} of {} tokens at depth {}, {} threads, {}: {:.1} tokens/s ({:.1} to {:.1} in {} runs{})",
         row.bench,
         grouped(row.tokens as u64),
         grouped(row.depth as u64),
         row.threads,
+        row.instructions,
         row.tokens_per_s,
         row.min_tokens_per_s,
         row.max_tokens_per_s,

@@ -39,6 +39,21 @@ fn prefill_and_decode_report_a_speed() {
 }
 
 #[test]
+fn instructions_can_be_chosen_and_those_the_machine_lacks_are_refused_by_name() {
+    let folder = Folder::with_model();
+    let bench = ["bench", "prefill", "--tokens", "5", "--runs", "1"];
+    let row = folder.last(&[&bench[..], &["--instructions", "scalar"]].concat());
+    assert_eq!(string(&row, "instructions"), "scalar");
+    let refused = folder.run(&[&bench[..], &["--instructions", "abacus"]].concat());
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    assert!(
+        errors.contains("abacus") && errors.contains("scalar"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn resume_reports_every_state_and_reuses_the_conversation() {
     let folder = Folder::with_model();
     let rows = folder.json(&["bench", "resume", "--tokens", "600,900", "--runs", "1"]);
