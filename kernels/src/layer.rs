@@ -281,13 +281,9 @@ impl<'a> Pass<'a> {
             .extend_from_slice(unsafe { self.x.read(range) });
         let eps = self.layers.params.norm_eps;
         rms_norm(member.path(), &mut workspace.normed, weight, eps);
-        input(
-            member,
-            &workspace.normed,
-            hidden,
-            takers,
-            &mut workspace.activations,
-        )
+        let position = self.place.offset + tokens.start;
+        let normed = (&workspace.normed[..], hidden);
+        input(member, position, normed, takers, &mut workspace.activations)
     }
 
     /// Finishes the projections of one token for one KV head: biases, head norms, rope; queries are scaled, keys and values
@@ -371,16 +367,17 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Activations `[n, cols]` for matrices that take them as floats or quantized.
+/// Activations `[n, cols]` of tokens from absolute position `position` on, for matrices that take them as floats or
+/// quantized.
 fn input<'a>(
     member: &Member,
-    floats: &'a [f32],
-    cols: usize,
+    position: usize,
+    (floats, cols): (&'a [f32], usize),
     takers: &[&QuantizedMatrix],
     quantized: &'a mut Activations,
 ) -> Input<'a> {
     if takers.iter().any(|matrix| matrix.takes_quantized()) {
-        quantized.quantize(member.path(), floats, cols);
+        quantized.quantize(member.path(), floats, cols, position == 0);
     }
     Input { floats, quantized }
 }

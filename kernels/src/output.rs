@@ -101,6 +101,11 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// The same place, adding.
+    pub(crate) fn adding(self) -> Self {
+        Self { add: true, ..self }
+    }
+
     /// The product of a token and 16 rows from `row` on, of which those beyond the last are dropped.
     ///
     /// # Safety

@@ -71,10 +71,20 @@ impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
         let product = product::Product {
             weights: self,
             x: x.quantized,
-            tiles,
+            tiles: tiles.clone(),
             out,
         };
         cpu::run(path, product);
+        if let Some(rest) = &mut x.quantized.rest {
+            rest.prepare::<F>();
+            let product = product::Product {
+                weights: self,
+                x: rest,
+                tiles,
+                out: out.adding(),
+            };
+            cpu::run(path, product);
+        }
     }
 
     fn dequantize(&self, row: usize, out: &mut [f32]) {
@@ -195,12 +205,16 @@ impl QuantizedMatrix {
             let reason = format!("{} input values for {self:?}", x.len());
             return Err(Error::argument(OP, reason));
         }
+        self.product(x, team, false)
+    }
+
+    fn product(&self, x: &[f32], team: &Team, first_twice: bool) -> Result<Vec<f32>> {
         let mut out = vec![0f32; x.len() / self.cols * self.rows];
         let shared = Shared::new(&mut out);
         team.run(|member| {
             let mut quantized = Activations::default();
             if self.takes_quantized() {
-                quantized.quantize(member.path(), x, self.cols);
+                quantized.quantize(member.path(), x, self.cols, first_twice);
             }
             let x = Input {
                 floats: x,

@@ -161,6 +161,7 @@ impl Pass<'_> {
         let (all, _) = self.query_elems();
         let attention = self.attention(layer);
         let (path, n) = (member.path(), tokens.len());
+        let position = self.place.offset + tokens.start;
         workspace.attended.resize(n * all, 0.0);
         // SAFETY: the caller's promise.
         unsafe {
@@ -174,8 +175,8 @@ impl Pass<'_> {
             let takers = [&weights.output];
             let attended = input(
                 member,
-                &workspace.attended,
-                all,
+                position,
+                (&workspace.attended, all),
                 &takers,
                 &mut workspace.activations,
             );
@@ -199,8 +200,8 @@ impl Pass<'_> {
             swiglu(path, gate, up);
             let gated = input(
                 member,
-                gate,
-                inner,
+                position,
+                (gate, inner),
                 &[&weights.down],
                 &mut workspace.activations,
             );

@@ -144,6 +144,7 @@ impl Pass<'_> {
             self.layers.inner,
         );
         let (path, n) = (member.path(), tokens.len());
+        let position = self.place.offset + tokens.start;
         // SAFETY: between two barriers every thread writes its own parts, rows or columns, and nobody reads those.
         unsafe {
             self.attend_rows(member, layer, tokens.clone(), exchange, workspace);
@@ -151,8 +152,8 @@ impl Pass<'_> {
             let takers = [&weights.output];
             let attended = input(
                 member,
-                &workspace.attended,
-                all,
+                position,
+                (&workspace.attended, all),
                 &takers,
                 &mut workspace.activations,
             );
@@ -189,8 +190,8 @@ impl Pass<'_> {
             let gated = exchange.gate.read(0..n * inner);
             let gated = input(
                 member,
-                gated,
-                inner,
+                position,
+                (gated, inner),
                 &[&weights.down],
                 &mut workspace.activations,
             );

@@ -79,7 +79,7 @@ fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
     x.chunks_exact(cols)
         .flat_map(|x| {
             let mut quantized = Activations::default();
-            quantized.quantize(Path::Scalar, x, cols);
+            quantized.quantize(Path::Scalar, x, cols, false);
             (0..cols)
                 .map(|i| f32::from(quantized.quants[i]) * quantized.scales[i / GROUP])
                 .collect::<Vec<_>>()
@@ -142,6 +142,27 @@ fn rounding_the_activations_is_the_only_error_that_quantized_products_add() {
                     "{dtype:?} {n} {rows} {cols}: {got}, not {want}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn a_first_token_rounded_twice_is_as_good_as_floats_and_the_others_keep_their_bits() {
+    for dtype in ALL {
+        let (rows, cols) = (37, 512);
+        let matrix = matrix(dtype, rows, cols);
+        let x = floats(7, 21 * cols);
+        let once = matrix.forward(&x, &Team::new(1)).unwrap();
+        for path in Path::available() {
+            let twice = matrix.product(&x, &Team::on(path, 2), true).unwrap();
+            let want = float_product(&matrix, &x[..cols]);
+            let error = relative_error(&twice[..rows], &want);
+            assert!(error < 1e-4, "{dtype:?} {path:?}: {error}");
+            assert_eq!(
+                bits(&twice[rows..]),
+                bits(&once[rows..]),
+                "{dtype:?} {path:?}"
+            );
         }
     }
 }

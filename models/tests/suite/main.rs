@@ -1,7 +1,9 @@
 //! The crate's promises over real and made files. One binary, so that it links once.
 
+mod accuracy;
 mod broken;
 mod chunks;
+mod float_path;
 mod golden;
 mod oracle;
 mod support;
