@@ -122,9 +122,12 @@ pub(super) fn write(
     header.extend_from_slice(&checksum.to_le_bytes());
     file::write_all_at(file, &header, at)?;
 
+    // Counted as it is written: the caller reports it.
+    let mut written = header.len();
     let payload_at = at + format.payload_at();
     if num_tokens == format.block_tokens as usize {
         file::write_all_at(file, payload, payload_at)?;
+        written += payload.len();
     } else {
         for (slab, rows) in slabs(format, payload, num_tokens).enumerate() {
             file::write_all_at(
@@ -132,9 +135,10 @@ pub(super) fn write(
                 rows,
                 payload_at + slab as u64 * u64::from(format.slab_bytes),
             )?;
+            written += rows.len();
         }
     }
-    Ok(format.written_bytes(num_tokens))
+    Ok(written as u64)
 }
 
 /// Reads a block's valid rows into `out` and compares everything that can be compared. `Err` says what is wrong.
