@@ -1,6 +1,6 @@
 //! What can go wrong in a tensor operation.
 
-use candle_core::{DType, Device};
+use candle_core::Device;
 
 /// The crate's error.
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +23,6 @@ pub enum Error {
         op: &'static str,
         /// The device, as its debug form.
         device: String,
-    },
-    /// The operation has no implementation for this element type.
-    #[error("{op}: expected {expected:?} values, got {got:?}")]
-    DType {
-        /// The operation.
-        op: &'static str,
-        /// What the operation computes with.
-        expected: DType,
-        /// What it was given.
-        got: DType,
     },
 }
 

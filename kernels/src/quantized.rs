@@ -61,6 +61,16 @@ pub(crate) struct Input<'a> {
     pub(crate) quantized: &'a mut Activations,
 }
 
+impl Input<'_> {
+    /// The same for one more matrix.
+    pub(crate) fn again(&mut self) -> Input<'_> {
+        Input {
+            floats: self.floats,
+            quantized: self.quantized,
+        }
+    }
+}
+
 impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
     fn takes_quantized(&self) -> bool {
         true

@@ -113,15 +113,11 @@ impl Pass<'_> {
         unsafe {
             let queries = self.queries.write(tokens.start * all..tokens.end * all);
             let (norm, workspace) = (&weights.attention_norm, &mut buffers.workspace);
-            let x = self.norm(member, &tokens, norm, &matrices, workspace);
+            let mut x = self.norm(member, &tokens, norm, &matrices, workspace);
             let outputs = [&mut *queries, &mut buffers.keys, &mut buffers.values];
             for (matrix, out) in matrices.into_iter().zip(outputs) {
                 let out = Output::store(Shared::new(out), matrix.rows());
-                let x = super::Input {
-                    floats: x.floats,
-                    quantized: &mut *x.quantized,
-                };
-                matrix.multiply(member.path(), x, 0..matrix.tiles(), out);
+                matrix.multiply(member.path(), x.again(), 0..matrix.tiles(), out);
             }
             let dim = self.layers.layout.head_dim;
             let heads = queries
@@ -187,15 +183,11 @@ impl Pass<'_> {
 
             let takers = [&weights.gate, &weights.up];
             let norm = &weights.feed_forward_norm;
-            let normed = self.norm(member, &tokens, norm, &takers, workspace);
+            let mut normed = self.norm(member, &tokens, norm, &takers, workspace);
             for (matrix, out) in takers.into_iter().zip([&mut *gate, up]) {
                 out.resize(n * inner, 0.0);
                 let out = Output::store(Shared::new(out), inner);
-                let x = super::Input {
-                    floats: normed.floats,
-                    quantized: &mut *normed.quantized,
-                };
-                matrix.multiply(path, x, 0..matrix.tiles(), out);
+                matrix.multiply(path, normed.again(), 0..matrix.tiles(), out);
             }
             swiglu(path, gate, up);
             let gated = input(

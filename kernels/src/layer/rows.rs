@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Pass, Workspace, input};
 use crate::lanes::LANES;
 use crate::output::{Output, Shared};
-use crate::quantized::{Activations, Input, QuantizedMatrix};
+use crate::quantized::{Input, QuantizedMatrix};
 use crate::swiglu::swiglu;
 use crate::team::{Member, Team};
 
@@ -166,15 +166,11 @@ impl Pass<'_> {
 
             let takers = [&weights.gate, &weights.up];
             let norm = &weights.feed_forward_norm;
-            let normed = self.norm(member, &tokens, norm, &takers, workspace);
+            let mut normed = self.norm(member, &tokens, norm, &takers, workspace);
             let tiles = member.share(weights.gate.tiles());
             for (matrix, out) in takers.into_iter().zip([exchange.gate, exchange.up]) {
                 let out = Output::store(out.part(0..n * inner), inner);
-                let x = Input {
-                    floats: normed.floats,
-                    quantized: &mut *normed.quantized,
-                };
-                matrix.multiply(path, x, tiles.clone(), out);
+                matrix.multiply(path, normed.again(), tiles.clone(), out);
             }
             let rows = (tiles.start * LANES).min(inner)..(tiles.end * LANES).min(inner);
             for token in 0..n {
@@ -260,21 +256,16 @@ impl Pass<'_> {
 fn multiply_together(
     member: &Member,
     matrices: &[&QuantizedMatrix],
-    x: Input<'_>,
+    mut x: Input<'_>,
     outputs: &[Output<'_>],
 ) {
     let mine = member.share(matrices.iter().map(|matrix| matrix.tiles()).sum());
-    let quantized: &mut Activations = x.quantized;
     let mut first = 0;
     for (matrix, out) in matrices.iter().zip(outputs) {
         let end = first + matrix.tiles();
         let clip = |tile: usize| tile.clamp(first, end) - first;
-        let x = Input {
-            floats: x.floats,
-            quantized: &mut *quantized,
-        };
         let tiles = clip(mine.start)..clip(mine.end);
-        matrix.multiply(member.path(), x, tiles, *out);
+        matrix.multiply(member.path(), x.again(), tiles, *out);
         first = end;
     }
 }

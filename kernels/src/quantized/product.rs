@@ -53,24 +53,48 @@ impl<F: Format> Kernel for Product<'_, F> {
     }
 }
 
+/// What a tile of rows and a tile of tokens multiply, each in its own order (`packed`, `Activations`).
+struct Operands<'a> {
+    quants: &'a [u8],
+    scales: &'a [u8],
+    x_quants: &'a [i8],
+    x_scales: &'a [f32],
+    starts: &'a [i32],
+    terms: &'a [f32],
+}
+
 impl<F: Format> Product<'_, F> {
+    #[inline(always)]
+    fn operands(&self, row_tile: usize, tile: &Tile) -> Operands<'_> {
+        let groups = self.x.groups();
+        let (first, len) = (tile.first * groups, tile.tokens * groups);
+        Operands {
+            quants: self.weights.quants(row_tile),
+            scales: self.weights.scales(row_tile),
+            x_quants: &self.x.quants[first * GROUP..][..len * GROUP],
+            x_scales: &self.x.scales[first..][..len],
+            starts: &self.x.starts[first * F::HALVES..][..len * F::HALVES],
+            terms: match F::HAS_MINIMA {
+                true => &self.x.terms[first * F::HALVES..][..len * F::HALVES],
+                false => &[],
+            },
+        }
+    }
+
     /// 16 rows times `T` tokens.
     #[inline(always)]
     unsafe fn tile<L: Lanes, const T: usize>(&self, row_tile: usize, tile: &Tile) {
         let groups = self.x.groups();
-        let first = tile.first * groups;
-        let quants = self.weights.quants(row_tile);
-        let scales = self.weights.scales(row_tile);
-        let x_quants = &self.x.quants[first * GROUP..][..T * groups * GROUP];
-        let x_scales = &self.x.scales[first..][..T * groups];
-        let starts = &self.x.starts[first * F::HALVES..][..T * groups * F::HALVES];
-        let terms: &[f32] = if F::HAS_MINIMA {
-            &self.x.terms[first * F::HALVES..][..T * groups * F::HALVES]
-        } else {
-            &[]
-        };
+        let Operands {
+            quants,
+            scales,
+            x_quants,
+            x_scales,
+            starts,
+            terms,
+        } = self.operands(row_tile, tile);
         // SAFETY: a group's weights, T tokens' quants and scales of it, and their starts and terms, are inside the
-        // slices just cut; prefetching may ask for any address.
+        // operands' slices; prefetching may ask for any address.
         unsafe {
             let mut sums = [L::splat(0.0); T];
             for g in 0..groups {
@@ -118,17 +142,14 @@ impl<F: Format> Product<'_, F> {
     #[inline(always)]
     unsafe fn long_tile<L: Lanes>(&self, row_tile: usize, tile: &Tile) {
         let (groups, tokens) = (self.x.groups(), tile.tokens);
-        let first = tile.first * groups;
-        let quants = self.weights.quants(row_tile);
-        let scales = self.weights.scales(row_tile);
-        let x_quants = &self.x.quants[first * GROUP..][..tokens * groups * GROUP];
-        let x_scales = &self.x.scales[first..][..tokens * groups];
-        let starts = &self.x.starts[first * F::HALVES..][..tokens * groups * F::HALVES];
-        let terms: &[f32] = if F::HAS_MINIMA {
-            &self.x.terms[first * F::HALVES..][..tokens * groups * F::HALVES]
-        } else {
-            &[]
-        };
+        let Operands {
+            quants,
+            scales,
+            x_quants,
+            x_scales,
+            starts,
+            terms,
+        } = self.operands(row_tile, tile);
         let mut sums = [[0f32; LANES]; MOST_TOKENS];
         assert!(tokens <= MOST_TOKENS && tokens.is_multiple_of(4));
         // SAFETY: as in `tile`; sums holds a vector for each token.
