@@ -1,4 +1,4 @@
-//! Attention over KV blocks, read where they lie.
+//! Attention over KV blocks, read where they lie, in whatever format they are.
 //!
 //! All query heads of a KV head share its keys and values, so they are attended together. The blocks that the queries see
 //! are walked one 64-token tile at a time, with an online softmax (Milakov and Gimelshein, 2018; tiled as in
@@ -11,11 +11,10 @@ mod tile;
 
 use std::ops::Range;
 
-use half::f16;
-
+use crate::KvLayout;
 use crate::cpu::{self, Path};
-use crate::output::Shared;
-use crate::{BLOCK_TOKENS, KvLayout};
+use crate::layout::Side;
+use crate::pool::Memory;
 use segment::Segment;
 pub(crate) use segment::{Parts, Scratch};
 
@@ -42,7 +41,7 @@ impl AttentionParams {
 /// of which must have been written.
 #[derive(Clone, Copy)]
 pub(crate) struct Attention<'a> {
-    pub(crate) pool: Shared<'a, f16>,
+    pub(crate) memory: Memory<'a>,
     pub(crate) layout: KvLayout,
     pub(crate) layer: usize,
     pub(crate) table: &'a [u32],
@@ -57,16 +56,21 @@ pub(crate) struct Queries<'a> {
     pub(crate) kv_heads: Range<usize>,
     /// Absolute positions of the tokens.
     pub(crate) positions: Range<usize>,
-    /// Scaled: `[kv_heads, tokens, group, head_dim]`
+    /// Scaled, and rotated where the keys are: `[kv_heads, tokens, group, head_dim]`
     pub(crate) values: &'a [f32],
 }
 
-/// The keys or values of one head in one block: 64 rows of `dim`, `row` apart.
+/// The keys or values of one head in one block: tiles of 16 tokens, `stride` bytes apart.
 #[derive(Clone, Copy)]
-struct Rows {
-    values: *const f16,
-    row: usize,
-    dim: usize,
+struct Tiles {
+    first: *const u8,
+    stride: usize,
+}
+
+impl Tiles {
+    fn tile(&self, index: usize) -> *const u8 {
+        self.first.wrapping_add(index * self.stride)
+    }
 }
 
 impl Attention<'_> {
@@ -86,6 +90,23 @@ impl Attention<'_> {
     /// # Safety
     /// Nobody writes this layer's keys and values at the positions seen meanwhile.
     pub(crate) unsafe fn attend_segment(
+        &self,
+        path: Path,
+        queries: &Queries,
+        index: usize,
+        scratch: &mut Scratch,
+        part: &mut [f32],
+    ) {
+        scratch.take_in(path, self, queries);
+        // SAFETY: the caller's promise.
+        unsafe { self.attend_next(path, queries, index, scratch, part) };
+    }
+
+    /// As `attend_segment`, when the scratch has taken the queries in.
+    ///
+    /// # Safety
+    /// As `attend_segment`.
+    unsafe fn attend_next(
         &self,
         path: Path,
         queries: &Queries,
@@ -129,11 +150,12 @@ impl Attention<'_> {
         total.resize(len, 0.0);
         next.resize(len, 0.0);
         let first = segments.next().expect("a query sees itself");
+        scratch.take_in(path, self, queries);
         // SAFETY: the caller's promise.
-        unsafe { self.attend_segment(path, queries, first, scratch, &mut total) };
+        unsafe { self.attend_next(path, queries, first, scratch, &mut total) };
         for index in segments {
             // SAFETY: the caller's promise.
-            unsafe { self.attend_segment(path, queries, index, scratch, &mut next) };
+            unsafe { self.attend_next(path, queries, index, scratch, &mut next) };
             parts.join(&mut total, &next);
         }
         parts.finish(&mut total, put);
@@ -141,23 +163,13 @@ impl Attention<'_> {
     }
 
     /// The keys and the values of a head in a block.
-    fn rows(&self, kv_head: usize, block: usize) -> (Rows, Rows) {
-        let (row, dim) = (self.layout.row_elems(), self.layout.head_dim);
-        let slot = self.table[block];
-        let slabs = [
-            self.layout.key_slab(slot, self.layer),
-            self.layout.value_slab(slot, self.layer),
-        ];
-        let [keys, values] = slabs.map(|slab| {
-            let start = slab + kv_head * dim;
-            let range = start..start + (BLOCK_TOKENS - 1) * row + dim;
-            Rows {
-                values: self.pool.pointer(range),
-                row,
-                dim,
-            }
-        });
-        (keys, values)
+    fn tiles(&self, kv_head: usize, block: usize) -> (Tiles, Tiles) {
+        let slot = self.memory.slot(self.table[block]);
+        let tiles = |side| Tiles {
+            first: slot.wrapping_add(self.layout.tile(side, self.layer, 0, kv_head).start),
+            stride: self.layout.tile_stride(side),
+        };
+        (tiles(Side::Key), tiles(Side::Value))
     }
 }
 

@@ -1,7 +1,5 @@
 //! What can go wrong in a tensor operation.
 
-use candle_core::Device;
-
 /// The crate's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -16,13 +14,13 @@ pub enum Error {
         /// What does not fit, with the numbers.
         reason: String,
     },
-    /// The operation has no implementation for this device.
-    #[error("{op}: no implementation for {device}, only the CPU")]
-    Device {
-        /// The operation.
-        op: &'static str,
-        /// The device, as its debug form.
-        device: String,
+    /// The system gives no more memory.
+    #[error(
+        "the system gives no memory for {bytes} more bytes of keys and values; close other programs"
+    )]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
     },
 }
 
@@ -34,13 +32,6 @@ impl Error {
         Self::Argument {
             op,
             reason: reason.into(),
-        }
-    }
-
-    pub(crate) fn device(op: &'static str, device: &Device) -> Self {
-        Self::Device {
-            op,
-            device: format!("{device:?}"),
         }
     }
 }

@@ -122,9 +122,6 @@ pub(crate) trait Lanes: Copy + 'static {
     /// `quantized::activations`.
     unsafe fn quantize(x: *const f32, quants: *mut i8) -> (f32, [i32; 2]);
 
-    /// Transposes 8 rows of 32 halves, which lie `stride` apart, to 32 rows of 8 in `to`, which lie `to_stride` apart.
-    unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize);
-
     /// Asks for the cache line of `at`, which need not exist, to be near soon.
     unsafe fn prefetch(at: *const u8);
 

@@ -15,16 +15,19 @@ mod tests;
 
 use std::ops::Range;
 
-use half::f16;
-
 use crate::attention::{Attention, Queries, Scratch};
-use crate::kv_write::narrow;
+use crate::hadamard::hadamard;
+use crate::kv_write::Rounded;
+use crate::layout::{Side, TILE_TOKENS};
 use crate::output::Shared;
-use crate::quantized::{Activations, Input};
+use crate::pool::Memory;
+use crate::quantized::{Activations, Input, Rounding};
 use crate::rms_norm::rms_norm;
 use crate::rope::{RopeKind, rope};
 use crate::team::{Member, Team};
-use crate::{AttentionParams, BLOCK_TOKENS, Error, KvLayout, KvPool, QuantizedMatrix, Result};
+use crate::{
+    AttentionParams, BLOCK_TOKENS, Error, KvLayout, KvPool, Path, QuantizedMatrix, Result,
+};
 use panels::Panels;
 
 const OP: &str = "layers";
@@ -115,6 +118,7 @@ impl Layers {
             || layout.num_kv_heads == 0
             || !params.num_heads.is_multiple_of(layout.num_kv_heads)
             || !layout.head_dim.is_multiple_of(2)
+            || !layout.is_sound()
         {
             return misfit(format!("{} heads for {layout:?}", params.num_heads));
         }
@@ -192,17 +196,17 @@ impl Layers {
             );
             return Err(Error::argument(OP, reason));
         };
-        place.pool.check_table(OP, 0, place.table, end)?;
+        place.pool.check_table(OP, place.table, end)?;
         if n == 0 {
             return Ok(());
         }
         let mut queries = vec![0f32; n * self.params.num_heads * self.layout.head_dim];
         let (x, queries) = (Shared::new(x), Shared::new(&mut queries));
-        place.pool.with_memory(|pool| {
+        place.pool.with_memory(|memory| {
             let pass = Pass {
                 layers: self,
                 place,
-                pool,
+                memory,
                 x,
                 queries,
                 n,
@@ -211,7 +215,8 @@ impl Layers {
                 Some(panels) => pass.by_panels(team, &panels, last_only),
                 None => pass.by_rows(team, last_only),
             }
-        })
+        });
+        Ok(())
     }
 }
 
@@ -220,10 +225,10 @@ impl Layers {
 struct Pass<'a> {
     layers: &'a Layers,
     place: Place<'a>,
-    pool: Shared<'a, f16>,
+    memory: Memory<'a>,
     /// `[n, hidden]`
     x: Shared<'a, f32>,
-    /// Of one layer at a time, rotated and scaled: `[n, heads * head_dim]`
+    /// Of one layer at a time, with rope, scaled, and rotated where the keys are: `[n, heads * head_dim]`
     queries: Shared<'a, f32>,
     n: usize,
 }
@@ -235,6 +240,7 @@ struct Workspace {
     /// `[tokens, hidden]`
     normed: Vec<f32>,
     attention: Scratch,
+    rounded: Rounded,
     /// Queries, head by head.
     queries: Vec<f32>,
     /// `[tokens, heads * head_dim]`
@@ -244,7 +250,7 @@ struct Workspace {
 impl<'a> Pass<'a> {
     fn attention(&self, layer: usize) -> Attention<'a> {
         Attention {
-            pool: self.pool,
+            memory: self.memory,
             layout: self.layers.layout,
             layer,
             table: self.place.table,
@@ -296,6 +302,7 @@ impl<'a> Pass<'a> {
         member: &Member,
         (layer, token, kv_head): (usize, usize, usize),
         (q, k, v): (&mut [f32], &mut [f32], &mut [f32]),
+        rounded: &mut Rounded,
     ) {
         let Layers { params, layout, .. } = self.layers;
         let (weights, dim) = (&self.layers.layers[layer], layout.head_dim);
@@ -314,15 +321,21 @@ impl<'a> Pass<'a> {
         for q in q.iter_mut() {
             *q *= params.attention.scale;
         }
-        let slot = self.place.table[position / BLOCK_TOKENS];
-        let at = position % BLOCK_TOKENS * layout.row_elems() + kv_head * dim;
-        for (slab, x) in [
-            (layout.key_slab(slot, layer), k),
-            (layout.value_slab(slot, layer), v),
-        ] {
-            // SAFETY: the caller's promise.
-            let out = unsafe { self.pool.write(slab + at..slab + at + dim) };
-            narrow(member.path(), x, out);
+        if layout.format.key.is_rotated() {
+            hadamard(member.path(), q, dim);
+        }
+        let slot = self.memory.slot(self.place.table[position / BLOCK_TOKENS]);
+        let (tile, lane) = (
+            position % BLOCK_TOKENS / TILE_TOKENS,
+            position % TILE_TOKENS,
+        );
+        for (side, x) in [(Side::Key, k), (Side::Value, v)] {
+            let start = layout.tile(side, layer, tile, kv_head).start;
+            // SAFETY: the tile is inside the slot; the rest is the caller's promise.
+            unsafe {
+                let place = (slot.add(start), lane);
+                rounded.write(member.path(), layout, side, x, place);
+            }
         }
     }
 
@@ -361,6 +374,15 @@ impl<'a> Pass<'a> {
         start..start + dim
     }
 
+    /// Puts the attended values of a row where they belong, rotated back where the pool has them rotated.
+    fn put_attended(&self, path: Path, n: usize, row: usize, values: &[f32], out: &mut [f32]) {
+        let out = &mut out[self.attended_at(n, row)];
+        out.copy_from_slice(values);
+        if self.layers.layout.format.value.is_rotated() {
+            hadamard(path, out, values.len());
+        }
+    }
+
     /// Absolute positions of tokens.
     fn positions(&self, tokens: &Range<usize>) -> Range<usize> {
         self.place.offset + tokens.start..self.place.offset + tokens.end
@@ -377,7 +399,11 @@ fn input<'a>(
     quantized: &'a mut Activations,
 ) -> Input<'a> {
     if takers.iter().any(|matrix| matrix.takes_quantized()) {
-        quantized.quantize(member.path(), floats, cols, position == 0);
+        let rounding = match position {
+            0 => Rounding::FirstTwice,
+            _ => Rounding::Once,
+        };
+        quantized.quantize(member.path(), floats, cols, rounding);
     }
     Input { floats, quantized }
 }

@@ -50,13 +50,6 @@ impl<'a, T> Shared<'a, T> {
         }
     }
 
-    /// Where the range begins.
-    pub(crate) fn pointer(&self, range: Range<usize>) -> *const T {
-        assert!(range.start <= range.end && range.end <= self.len);
-        // SAFETY: inside the slice.
-        unsafe { self.values.add(range.start) }
-    }
-
     /// # Safety
     /// Nobody writes the range meanwhile.
     pub(crate) unsafe fn read(&self, range: Range<usize>) -> &'a [T] {

@@ -1,44 +1,62 @@
-//! The pool of KV slots: one tensor, equal slots, no bookkeeping (who holds which slot is the caller's business).
+//! The pool of KV slots: equal stretches of memory, no bookkeeping (who holds which slot is the caller's business).
+//!
+//! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor};
-use half::f16;
-use half::vec::HalfBitsVecExt;
+use crate::layout::{BLOCK_TILES, Side, TILE_TOKENS};
+use crate::pages::Pages;
+use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
 
-use crate::output::Shared;
-use crate::{BLOCK_TOKENS, Error, KvLayout, Result, large_pages};
+/// Bytes of a chunk, as far as whole slots allow.
+const CHUNK_BYTES: usize = 16 << 20;
 
-/// A pool of equal slots in one f16 tensor `[num_slots, slot_elems]`.
+/// A pool of equal slots.
 #[derive(Debug)]
 pub struct KvPool {
     layout: KvLayout,
     num_slots: usize,
-    tensor: Tensor,
+    slots_per_chunk: usize,
+    /// Readers share it; whoever writes slots has it alone.
+    chunks: RwLock<Vec<Option<Pages>>>,
 }
 
 impl KvPool {
-    /// A pool of zeroed slots. On the CPU they are zero pages of the operating system, which take memory when first written.
-    pub fn new(layout: KvLayout, num_slots: usize, device: &Device) -> Result<Self> {
+    /// A pool that can hold that many slots. It takes no memory yet: see [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    /// When the layout cannot be, or so many slots cannot be addressed.
+    pub fn new(layout: KvLayout, num_slots: usize) -> Result<Self> {
         const OP: &str = "kv pool";
-        if !device.is_cpu() {
-            return Err(Error::device(OP, device));
+        let fits = layout.is_sound()
+            && (1..=u32::MAX as usize).contains(&num_slots)
+            && num_slots
+                .checked_mul(layout.slot_bytes())
+                .is_some_and(|bytes| bytes <= isize::MAX as usize);
+        if !fits {
+            let reason = format!("cannot hold {num_slots} slots of {layout:?}");
+            return Err(Error::argument(OP, reason));
         }
-        let elems = num_slots
-            .checked_mul(layout.slot_elems())
-            .filter(|&n| n > 0 && n <= isize::MAX as usize / 2 && num_slots <= u32::MAX as usize)
-            .ok_or_else(|| {
-                Error::argument(OP, format!("cannot hold {num_slots} slots of {layout:?}"))
-            })?;
-        // `vec![0u16; n]` asks the allocator for zeroed memory; zeroed f16 values would be written one by one.
-        let values: Vec<f16> = vec![0u16; elems].reinterpret_into();
-        large_pages::advise(&values);
-        let tensor = Tensor::from_vec(values, (num_slots, layout.slot_elems()), device)?;
+        let slots_per_chunk = (CHUNK_BYTES / layout.slot_bytes()).clamp(1, num_slots);
+        let chunks = (0..num_slots.div_ceil(slots_per_chunk)).map(|_| None);
         Ok(Self {
             layout,
             num_slots,
-            tensor,
+            slots_per_chunk,
+            chunks: RwLock::new(chunks.collect()),
         })
+    }
+
+    /// As `new`, with the memory of all slots.
+    ///
+    /// # Errors
+    /// As `new` and `reserve`.
+    pub fn reserved(layout: KvLayout, num_slots: usize) -> Result<Self> {
+        let pool = Self::new(layout, num_slots)?;
+        (0..num_slots as u32)
+            .step_by(pool.slots_per_chunk)
+            .try_for_each(|slot| pool.reserve(slot))?;
+        Ok(pool)
     }
 
     /// Geometry of the slots.
@@ -51,86 +69,198 @@ impl KvPool {
         self.num_slots
     }
 
-    /// The memory: f16 `[num_slots, slot_elems]`.
-    pub fn tensor(&self) -> &Tensor {
-        &self.tensor
+    /// Slots that share a chunk: slot i is in chunk `i / slots_per_chunk`.
+    pub fn slots_per_chunk(&self) -> usize {
+        self.slots_per_chunk
     }
 
-    /// Copies a whole slot out, as the bytes every tier holds.
-    pub fn read_slot(&self, slot: u32, out: &mut [u8]) -> Result<()> {
-        const OP: &str = "read slot";
-        self.check_slot(OP, slot)?;
-        self.check_bytes(OP, out.len())?;
-        let (storage, layout) = self.tensor.storage_and_layout();
-        let candle_core::Storage::Cpu(storage) = &*storage else {
-            return Err(Error::device(OP, self.tensor.device()));
-        };
-        let start = slot as usize * self.layout.slot_elems();
-        let values = &f16_slice(storage, layout)?[start..start + self.layout.slot_elems()];
-        for (bytes, value) in out.chunks_exact_mut(2).zip(values) {
-            bytes.copy_from_slice(&value.to_le_bytes());
+    /// Makes sure that a slot has memory, zeroed when it is new.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the system gives none; nothing has changed then.
+    pub fn reserve(&self, slot: u32) -> Result<()> {
+        self.check_slot("reserve slot", slot)?;
+        let chunk = slot as usize / self.slots_per_chunk;
+        let mut chunks = self.write();
+        if chunks[chunk].is_none() {
+            let first = chunk * self.slots_per_chunk;
+            let num_slots = self.slots_per_chunk.min(self.num_slots - first);
+            let bytes = num_slots * self.layout.slot_bytes();
+            chunks[chunk] = Some(Pages::new(bytes).ok_or(Error::Memory { bytes })?);
         }
         Ok(())
     }
 
-    /// Fills a whole slot from the bytes `read_slot` gave.
-    pub fn write_slot(&self, slot: u32, bytes: &[u8]) -> Result<()> {
-        const OP: &str = "write slot";
-        self.check_slot(OP, slot)?;
-        self.check_bytes(OP, bytes.len())?;
-        let start = slot as usize * self.layout.slot_elems();
-        Ok(self.tensor.inplace_op1(&WriteSlot { start, bytes })?)
+    /// Gives the memory of a chunk back to the system; what its slots held is gone.
+    pub fn give_back(&self, chunk: usize) {
+        if let Some(chunk) = self.write().get_mut(chunk) {
+            *chunk = None;
+        }
     }
 
-    /// Copies the first `num_tokens` rows of every slab from one slot to another; the other rows stay as they are.
+    /// Bytes of memory that the pool has from the system.
+    pub fn reserved_bytes(&self) -> usize {
+        self.read().iter().flatten().map(Pages::len).sum()
+    }
+
+    /// Copies a whole slot out, as the bytes every tier holds.
+    ///
+    /// # Errors
+    /// When there is no such slot, it has no memory, or `out` has another length.
+    pub fn read_slot(&self, slot: u32, out: &mut [u8]) -> Result<()> {
+        const OP: &str = "read slot";
+        self.check_bytes(OP, out.len())?;
+        let chunks = self.read();
+        let from = self.slot(OP, &chunks, slot)?;
+        // SAFETY: a slot, which nobody writes while the lock is shared.
+        unsafe { from.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Fills a whole slot from the bytes `read_slot` gave.
+    ///
+    /// # Errors
+    /// As `read_slot`.
+    pub fn write_slot(&self, slot: u32, bytes: &[u8]) -> Result<()> {
+        const OP: &str = "write slot";
+        self.check_bytes(OP, bytes.len())?;
+        let chunks = self.write();
+        let to = self.slot(OP, &chunks, slot)?;
+        // SAFETY: a slot, which is ours while we have the lock.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// The bytes of several slots, all different, to be filled at once.
+    ///
+    /// # Errors
+    /// When one of them does not exist, has no memory, or is named twice.
+    pub fn slots_mut(&mut self, slots: &[u32]) -> Result<Vec<&mut [u8]>> {
+        const OP: &str = "borrow slots";
+        let mut sorted = slots.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::argument(OP, "a slot is named twice"));
+        }
+        let chunks = self.write();
+        let pointers = slots.iter().map(|&slot| self.slot(OP, &chunks, slot));
+        let pointers = pointers.collect::<Result<Vec<_>>>()?;
+        let len = self.layout.slot_bytes();
+        // SAFETY: different slots do not overlap, and the pool is borrowed exclusively as long as they are.
+        let slices = pointers
+            .into_iter()
+            .map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer, len) });
+        Ok(slices.collect())
+    }
+
+    /// Zeroes a slot, so that nothing of what it held before can go with a block that fills only a part of it.
+    ///
+    /// # Errors
+    /// When there is no such slot or it has no memory.
+    pub fn clear_slot(&self, slot: u32) -> Result<()> {
+        let chunks = self.write();
+        let to = self.slot("clear slot", &chunks, slot)?;
+        // SAFETY: a slot, which is ours while we have the lock.
+        unsafe { to.write_bytes(0, self.layout.slot_bytes()) };
+        Ok(())
+    }
+
+    /// Copies the first `num_tokens` tokens from one slot to another; the rest of the other becomes 0.
+    ///
+    /// # Errors
+    /// When there are no such slots, they have no memory, or `num_tokens` exceeds a block.
     pub fn copy_slot(&self, from: u32, to: u32, num_tokens: usize) -> Result<()> {
         const OP: &str = "copy slot";
-        self.check_slot(OP, from)?;
-        self.check_slot(OP, to)?;
         if num_tokens > BLOCK_TOKENS {
             let reason = format!("{num_tokens} tokens do not fit a block of {BLOCK_TOKENS}");
             return Err(Error::argument(OP, reason));
         }
-        Ok(self.tensor.inplace_op1(&CopySlot {
-            layout: self.layout,
-            from,
-            to,
-            num_tokens,
-        })?)
-    }
-
-    /// Calls `f` with the memory of all slots, for threads that write different rows at once.
-    pub(crate) fn with_memory<T>(&self, f: impl Fn(Shared<'_, f16>) -> T) -> Result<T> {
-        let access = Access {
-            f,
-            result: Mutex::new(None),
+        let chunks = self.write();
+        let (from, to) = (self.slot(OP, &chunks, from)?, self.slot(OP, &chunks, to)?);
+        if from == to {
+            return Err(Error::argument(OP, "a slot onto itself"));
+        }
+        let layout = &self.layout;
+        // SAFETY: both slots are ours while we have the lock, and they do not overlap.
+        let (from, to) = unsafe {
+            let len = layout.slot_bytes();
+            (
+                std::slice::from_raw_parts(from, len),
+                std::slice::from_raw_parts_mut(to, len),
+            )
         };
-        self.tensor.inplace_op1(&access)?;
-        let result = access.result.into_inner();
-        let result = result.unwrap_or_else(PoisonError::into_inner);
-        Ok(result.expect("the operation ran"))
+        for layer in 0..layout.num_layers {
+            for side in [Side::Key, Side::Value] {
+                for tile in 0..BLOCK_TILES {
+                    let tokens = num_tokens.saturating_sub(tile * TILE_TOKENS);
+                    for head in 0..layout.num_kv_heads {
+                        let range = layout.tile(side, layer, tile, head);
+                        let (from, to) = (&from[range.clone()], &mut to[range]);
+                        match tokens {
+                            0 => to.fill(0),
+                            TILE_TOKENS.. => to.copy_from_slice(from),
+                            _ => copy_tokens(layout, side, tokens, from, to),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// An error unless `table` names a slot of this pool for each of the tokens `0..num_tokens`.
+    /// Calls `f` with the memory of all slots, for threads that write different tokens at once.
+    pub(crate) fn with_memory<T>(&self, f: impl FnOnce(Memory<'_>) -> T) -> T {
+        let chunks = self.write();
+        let pointers: Vec<*mut u8> = chunks
+            .iter()
+            .map(|chunk| chunk.as_ref().map_or(std::ptr::null_mut(), Pages::as_ptr))
+            .collect();
+        f(Memory {
+            chunks: &pointers,
+            slots_per_chunk: self.slots_per_chunk,
+            slot_bytes: self.layout.slot_bytes(),
+        })
+    }
+
+    /// An error unless `table` names a slot with memory for each of the tokens `0..num_tokens`.
     pub(crate) fn check_table(
         &self,
         op: &'static str,
-        layer: usize,
         table: &[u32],
         num_tokens: usize,
     ) -> Result<()> {
-        if layer >= self.layout.num_layers {
-            let reason = format!("no layer {layer} of {}", self.layout.num_layers);
-            return Err(Error::argument(op, reason));
-        }
         let num_blocks = num_tokens.div_ceil(BLOCK_TOKENS);
         if table.len() < num_blocks {
             let reason = format!("{num_tokens} tokens in a table of {} blocks", table.len());
             return Err(Error::argument(op, reason));
         }
+        let chunks = self.read();
         table[..num_blocks]
             .iter()
-            .try_for_each(|&slot| self.check_slot(op, slot))
+            .try_for_each(|&slot| self.slot(op, &chunks, slot).map(drop))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Pages>>> {
+        // The chunks are as they were whatever panicked elsewhere; of their bytes the caller knows which are good.
+        self.chunks.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Option<Pages>>> {
+        self.chunks.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Where a slot's bytes begin.
+    fn slot(&self, op: &'static str, chunks: &[Option<Pages>], slot: u32) -> Result<*mut u8> {
+        self.check_slot(op, slot)?;
+        let (chunk, at) = (
+            slot as usize / self.slots_per_chunk,
+            slot as usize % self.slots_per_chunk,
+        );
+        match &chunks[chunk] {
+            // SAFETY: inside the chunk.
+            Some(pages) => Ok(unsafe { pages.as_ptr().add(at * self.layout.slot_bytes()) }),
+            None => Err(Error::argument(op, format!("slot {slot} has no memory"))),
+        }
     }
 
     fn check_slot(&self, op: &'static str, slot: u32) -> Result<()> {
@@ -150,148 +280,189 @@ impl KvPool {
     }
 }
 
-struct Access<F, T> {
-    f: F,
-    result: Mutex<Option<T>>,
-}
-
-impl<T, F: Fn(Shared<'_, f16>) -> T> InplaceOp1 for Access<F, T> {
-    fn name(&self) -> &'static str {
-        "kv memory"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let result = (self.f)(Shared::new(f16_slice_mut(storage, layout)?));
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        Ok(())
-    }
-}
-
-/// The values of a contiguous f16 tensor.
-fn f16_slice<'a>(s: &'a CpuStorage, l: &Layout) -> candle_core::Result<&'a [f16]> {
-    let (start, end) = contiguous(l)?;
-    Ok(&s.as_slice::<f16>()?[start..end])
-}
-
-/// The values of a contiguous f16 tensor, for writing.
-fn f16_slice_mut<'a>(s: &'a mut CpuStorage, l: &Layout) -> candle_core::Result<&'a mut [f16]> {
-    let (start, end) = contiguous(l)?;
-    match s {
-        CpuStorage::F16(values) => Ok(&mut values[start..end]),
-        _ => candle_core::bail!("expected f16 values"),
-    }
-}
-
-fn contiguous(l: &Layout) -> candle_core::Result<(usize, usize)> {
-    match l.contiguous_offsets() {
-        Some(range) => Ok(range),
-        None => candle_core::bail!("expected a contiguous tensor, got {l:?}"),
-    }
-}
-
-struct WriteSlot<'a> {
-    start: usize,
-    bytes: &'a [u8],
-}
-
-impl InplaceOp1 for WriteSlot<'_> {
-    fn name(&self) -> &'static str {
-        "write slot"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let values = &mut f16_slice_mut(storage, layout)?[self.start..];
-        for (value, bytes) in values.iter_mut().zip(self.bytes.chunks_exact(2)) {
-            *value = f16::from_le_bytes([bytes[0], bytes[1]]);
+/// Copies the first tokens of a tile; the others become 0.
+fn copy_tokens(layout: &KvLayout, side: Side, tokens: usize, from: &[u8], to: &mut [u8]) {
+    let dtype = layout.dtype(side);
+    let (quants, scales) = match dtype.is_rotated() {
+        true => from.split_at(layout.quant_bytes(side)),
+        false => (from, &from[..0]),
+    };
+    let (to_quants, to_scales) = to.split_at_mut(quants.len());
+    // A token's bytes stand in as many runs as the tile has rows: lanes of keys, rows of values.
+    let runs = |bytes: &[u8], run: usize, to: &mut [u8]| match side {
+        Side::Key => {
+            let rows = bytes.chunks_exact(TILE_TOKENS * run);
+            for (from, to) in rows.zip(to.chunks_exact_mut(TILE_TOKENS * run)) {
+                to[..tokens * run].copy_from_slice(&from[..tokens * run]);
+                to[tokens * run..].fill(0);
+            }
         }
-        Ok(())
-    }
+        Side::Value => {
+            let cut = bytes.len() / TILE_TOKENS * tokens;
+            to[..cut].copy_from_slice(&bytes[..cut]);
+            to[cut..].fill(0);
+        }
+    };
+    runs(quants, if dtype.is_rotated() { 4 } else { 2 }, to_quants);
+    runs(scales, 2, to_scales);
 }
 
-struct CopySlot {
-    layout: KvLayout,
-    from: u32,
-    to: u32,
-    num_tokens: usize,
+/// The memory of a pool's slots, as threads see it that share the writing.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    /// Null where there is none.
+    chunks: &'a [*mut u8],
+    slots_per_chunk: usize,
+    slot_bytes: usize,
 }
 
-impl InplaceOp1 for CopySlot {
-    fn name(&self) -> &'static str {
-        "copy slot"
-    }
+// SAFETY: threads touch disjoint bytes, by the contract of the accessor.
+unsafe impl Send for Memory<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Memory<'_> {}
 
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let values = f16_slice_mut(storage, layout)?;
-        let len = self.num_tokens * self.layout.row_elems();
-        let (from, to) = (
-            self.layout.key_slab(self.from, 0),
-            self.layout.key_slab(self.to, 0),
+impl Memory<'_> {
+    /// Where a slot's bytes begin; it has memory (see `KvPool::check_table`). Whoever uses the pointer keeps to bytes that no
+    /// other thread writes meanwhile.
+    #[inline(always)]
+    pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
+        let (chunk, at) = (
+            slot as usize / self.slots_per_chunk,
+            slot as usize % self.slots_per_chunk,
         );
-        for slab in 0..self.layout.num_slabs() {
-            let start = slab * self.layout.slab_elems();
-            values.copy_within(from + start..from + start + len, to + start);
-        }
-        Ok(())
+        let chunk = self.chunks[chunk];
+        assert!(!chunk.is_null());
+        // SAFETY: inside the chunk.
+        unsafe { chunk.add(at * self.slot_bytes) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::Path;
+    use crate::kv_write::Rounded;
+    use crate::kv_write::tests::read;
+    use crate::layout::tests::formats;
+    use crate::random::floats;
+    use crate::{KvDtype, KvFormat};
 
     const LAYOUT: KvLayout = KvLayout {
         num_layers: 2,
-        num_kv_heads: 1,
-        head_dim: 8,
+        num_kv_heads: 2,
+        head_dim: 32,
+        format: KvFormat::Q8,
     };
 
     fn slot(pool: &KvPool, slot: u32) -> Vec<u8> {
-        let mut bytes = vec![0xaa; LAYOUT.slot_bytes()];
+        let mut bytes = vec![0xaa; pool.layout().slot_bytes()];
         pool.read_slot(slot, &mut bytes).unwrap();
         bytes
     }
 
-    fn pattern(seed: u8) -> Vec<u8> {
-        (0..LAYOUT.slot_bytes())
+    fn pattern(layout: &KvLayout, seed: u8) -> Vec<u8> {
+        (0..layout.slot_bytes())
             .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
             .collect()
     }
 
     #[test]
     fn a_slot_comes_back_byte_for_byte_and_its_neighbours_stay() {
-        let pool = KvPool::new(LAYOUT, 3, &Device::Cpu).unwrap();
-        pool.write_slot(1, &pattern(5)).unwrap();
+        let pool = KvPool::reserved(LAYOUT, 3).unwrap();
+        pool.write_slot(1, &pattern(&LAYOUT, 5)).unwrap();
         assert_eq!(slot(&pool, 0), vec![0; LAYOUT.slot_bytes()]);
-        assert_eq!(slot(&pool, 1), pattern(5));
+        assert_eq!(slot(&pool, 1), pattern(&LAYOUT, 5));
         assert_eq!(slot(&pool, 2), vec![0; LAYOUT.slot_bytes()]);
+        pool.clear_slot(1).unwrap();
+        assert_eq!(slot(&pool, 1), vec![0; LAYOUT.slot_bytes()]);
     }
 
     #[test]
-    fn a_copy_takes_the_first_rows_of_each_slab_and_no_more() {
-        let pool = KvPool::new(LAYOUT, 2, &Device::Cpu).unwrap();
-        pool.write_slot(0, &pattern(1)).unwrap();
-        pool.write_slot(1, &pattern(2)).unwrap();
-        pool.copy_slot(0, 1, 5).unwrap();
-        let (source, kept, copied) = (pattern(1), pattern(2), slot(&pool, 1));
-        for slab in 0..LAYOUT.num_slabs() {
-            let start = slab * LAYOUT.slab_bytes();
-            let (cut, end) = (
-                start + 5 * 2 * LAYOUT.row_elems(),
-                start + LAYOUT.slab_bytes(),
-            );
-            assert_eq!(copied[start..cut], source[start..cut]);
-            assert_eq!(copied[cut..end], kept[cut..end]);
+    fn a_copy_takes_the_first_tokens_and_leaves_no_trace_of_others() {
+        for format in formats() {
+            let layout = KvLayout { format, ..LAYOUT };
+            let pool = KvPool::reserved(layout, 2).unwrap();
+            let mut source = vec![0x55; layout.slot_bytes()];
+            let sides = [Side::Key, Side::Value];
+            for (token, side) in (0..BLOCK_TOKENS).flat_map(|t| sides.map(|side| (t, side))) {
+                let mut x = floats(token as u64, 32);
+                let range = layout.tile(side, 1, token / TILE_TOKENS, 1);
+                let place = (source[range].as_mut_ptr(), token % TILE_TOKENS);
+                // SAFETY: a whole tile, and one thread.
+                unsafe { Rounded::default().write(Path::best(), &layout, side, &mut x, place) };
+            }
+            pool.write_slot(0, &source).unwrap();
+            for num_tokens in [0, 1, 15, 16, 17, 40, 64] {
+                pool.write_slot(1, &pattern(&layout, 2)).unwrap();
+                pool.copy_slot(0, 1, num_tokens).unwrap();
+                let copy = slot(&pool, 1);
+                let mut copied = 0;
+                for (token, side) in (0..BLOCK_TOKENS).flat_map(|t| sides.map(|side| (t, side))) {
+                    let range = layout.tile(side, 1, token / TILE_TOKENS, 1);
+                    let lane = token % TILE_TOKENS;
+                    let got = read(&layout, side, &copy[range.clone()], lane);
+                    if token < num_tokens {
+                        assert_eq!(got, read(&layout, side, &source[range], lane), "{format}");
+                        copied += layout.dtype(side).bytes(32);
+                    }
+                }
+                // Whatever is not a copied token is 0: no more bytes than theirs are set.
+                let set = copy.iter().filter(|byte| **byte != 0).count();
+                assert!(
+                    set <= copied * 4,
+                    "{format} {num_tokens}: {set} of {copied}"
+                );
+                assert!(num_tokens > 0 || set == 0);
+            }
         }
     }
 
     #[test]
+    fn memory_comes_with_the_first_use_of_a_chunk_and_goes_when_it_is_given_back() {
+        let layout = KvLayout {
+            num_layers: 30,
+            num_kv_heads: 8,
+            head_dim: 128,
+            format: KvFormat::same(KvDtype::F16),
+        };
+        let mut pool = KvPool::new(layout, 7).unwrap();
+        assert_eq!((pool.reserved_bytes(), pool.slots_per_chunk()), (0, 2));
+        assert!(pool.clear_slot(2).is_err(), "no memory yet");
+        assert!(pool.check_table("test", &[2], 1).is_err());
+        pool.reserve(2).unwrap();
+        assert_eq!(pool.reserved_bytes(), 2 * layout.slot_bytes());
+        pool.slots_mut(&[3, 2]).unwrap()[1][0] = 7;
+        pool.reserve(3).unwrap();
+        assert_eq!(slot(&pool, 2)[0], 7, "the chunk was there");
+        pool.reserve(6).unwrap();
+        assert_eq!(
+            pool.reserved_bytes(),
+            3 * layout.slot_bytes(),
+            "the last chunk is shorter"
+        );
+        pool.give_back(1);
+        assert!(pool.slots_mut(&[2]).is_err());
+        pool.reserve(2).unwrap();
+        assert_eq!(slot(&pool, 2)[0], 0, "new memory is zeroed");
+    }
+
+    #[test]
     fn what_does_not_fit_is_an_error_not_a_panic() {
-        let pool = KvPool::new(LAYOUT, 2, &Device::Cpu).unwrap();
-        assert!(pool.write_slot(2, &pattern(0)).is_err());
+        let mut pool = KvPool::reserved(LAYOUT, 2).unwrap();
+        assert!(pool.write_slot(2, &pattern(&LAYOUT, 0)).is_err());
         assert!(pool.write_slot(0, &[0; 3]).is_err());
         assert!(pool.read_slot(0, &mut [0; 3]).is_err());
         assert!(pool.copy_slot(0, 1, 65).is_err());
-        assert!(KvPool::new(LAYOUT, 0, &Device::Cpu).is_err());
-        assert!(KvPool::new(LAYOUT, usize::MAX, &Device::Cpu).is_err());
+        assert!(pool.copy_slot(1, 1, 6).is_err());
+        assert!(pool.reserve(2).is_err());
+        assert!(pool.slots_mut(&[1, 1]).is_err());
+        pool.give_back(9);
+        assert!(KvPool::new(LAYOUT, 0).is_err());
+        assert!(KvPool::new(LAYOUT, usize::MAX).is_err());
+        let odd = KvLayout {
+            head_dim: 40,
+            ..LAYOUT
+        };
+        assert!(KvPool::new(odd, 1).is_err(), "no whole groups");
     }
 }

@@ -7,18 +7,21 @@
 mod activations;
 mod dense;
 mod format;
+mod keys;
 mod packed;
 mod product;
 #[cfg(test)]
 mod tests;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 
-pub(crate) use activations::{Activations, scale_of};
+pub(crate) use activations::{Activations, Rounding, scale_of};
 pub(crate) use dense::Element;
+pub(crate) use keys::{Q4Tiles, Q8Tiles};
 
 use crate::cpu::{self, Path};
 use crate::lanes::LANES;
@@ -83,6 +86,7 @@ impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
             x: x.quantized,
             tiles: tiles.clone(),
             out,
+            format: PhantomData::<F>,
         };
         cpu::run(path, product);
         if let Some(rest) = &mut x.quantized.rest {
@@ -92,6 +96,7 @@ impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
                 x: rest,
                 tiles,
                 out: out.adding(),
+                format: PhantomData::<F>,
             };
             cpu::run(path, product);
         }
@@ -215,16 +220,16 @@ impl QuantizedMatrix {
             let reason = format!("{} input values for {self:?}", x.len());
             return Err(Error::argument(OP, reason));
         }
-        self.product(x, team, false)
+        self.product(x, team, Rounding::Once)
     }
 
-    fn product(&self, x: &[f32], team: &Team, first_twice: bool) -> Result<Vec<f32>> {
+    fn product(&self, x: &[f32], team: &Team, rounding: Rounding) -> Result<Vec<f32>> {
         let mut out = vec![0f32; x.len() / self.cols * self.rows];
         let shared = Shared::new(&mut out);
         team.run(|member| {
             let mut quantized = Activations::default();
             if self.takes_quantized() {
-                quantized.quantize(member.path(), x, self.cols, first_twice);
+                quantized.quantize(member.path(), x, self.cols, rounding);
             }
             let x = Input {
                 floats: x,

@@ -1,6 +1,6 @@
 //! The data by which architectures differ.
 
-use kernels::{KvLayout, RopeKind};
+use kernels::{KvFormat, KvLayout, RopeKind};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -100,9 +100,10 @@ impl ModelConfig {
         self.architecture == Architecture::Qwen3
     }
 
-    /// Shape of a pool slot for this model.
-    pub fn kv_layout(&self) -> KvLayout {
+    /// Shape of a pool slot for this model, with keys and values in `format`.
+    pub fn kv_layout(&self, format: KvFormat) -> KvLayout {
         KvLayout {
+            format,
             num_layers: self.num_layers,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 
+use candle_core::quantized::GgmlDType;
 use kernels::{
-    Arena, AttentionParams, KvPool, Layer, LayerParams, Layers, Projection, QuantizedMatrix, Team,
-    rms_norm,
+    Arena, AttentionParams, KvLayout, KvPool, Layer, LayerParams, Layers, Projection,
+    QuantizedMatrix, Team, rms_norm,
 };
 
 use crate::config::{Architecture, ModelConfig};
@@ -36,12 +37,19 @@ pub(crate) struct Place<'a> {
 
 impl Decoder {
     /// Repacks the weights with the team that will run them.
-    pub(crate) fn load(file: &GgufFile, config: &ModelConfig, team: Team) -> Result<Decoder> {
+    pub(crate) fn load(
+        file: &GgufFile,
+        config: &ModelConfig,
+        layout: KvLayout,
+        team: Team,
+        float_weights: bool,
+    ) -> Result<Decoder> {
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
         let load = Load {
             file,
             config,
             team: &team,
+            float_weights,
             arena: RefCell::default(),
         };
         let head = match file.has_tensor("output.weight") {
@@ -64,7 +72,7 @@ impl Decoder {
         Ok(Decoder {
             embedding: load.matrix("token_embd.weight", vocab, hidden)?,
             head,
-            layers: Layers::new(layers, params, config.kv_layout())?,
+            layers: Layers::new(layers, params, layout)?,
             norm: file.vector("output_norm.weight", hidden)?,
             norm_eps: config.norm_eps,
             rope: RopeTable::new(config),
@@ -105,6 +113,7 @@ struct Load<'a> {
     file: &'a GgufFile,
     config: &'a ModelConfig,
     team: &'a Team,
+    float_weights: bool,
     arena: RefCell<Arena>,
 }
 
@@ -159,6 +168,22 @@ impl Load<'_> {
         let matrix =
             QuantizedMatrix::new(tensor.dtype, rows, columns, tensor.bytes, self.team, arena)?;
         self.file.forget(&tensor);
-        Ok(matrix)
+        match self.float_weights {
+            true => self.as_floats(&matrix, arena),
+            false => Ok(matrix),
+        }
+    }
+
+    /// The same weights in f32.
+    fn as_floats(&self, matrix: &QuantizedMatrix, arena: &mut Arena) -> Result<QuantizedMatrix> {
+        let (rows, columns) = (matrix.rows(), matrix.cols());
+        let mut floats = Vec::new();
+        let ids: Vec<u32> = (0..rows as u32).collect();
+        matrix.embedding(&ids, &mut floats)?;
+        let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let dtype = GgmlDType::F32;
+        Ok(QuantizedMatrix::new(
+            dtype, rows, columns, &bytes, self.team, arena,
+        )?)
     }
 }

@@ -1,6 +1,6 @@
 //! The name of everything that a cached block's bytes depend on, beside its tokens.
 
-use kernels::{BLOCK_TOKENS, KvLayout};
+use kernels::{BLOCK_TOKENS, KvDtype, KvLayout, TILE_TOKENS};
 
 use crate::config::{ModelConfig, RopeScaling};
 
@@ -28,12 +28,25 @@ impl Fingerprint {
             text.push('\n');
         };
         line("block_tokens", BLOCK_TOKENS.to_string());
-        line("slot", "layer,k|v,token,kv_head,head_dim".into());
+        line(
+            "slot",
+            format!("layer,k|v,tile of {TILE_TOKENS},kv_head; k by lanes, v by rows"),
+        );
         line(
             "slabs",
-            format!("{}x{}", layout.num_slabs(), layout.slab_bytes()),
+            format!(
+                "{}x{}+{}",
+                layout.num_layers,
+                layout.key_slab_bytes(),
+                layout.value_slab_bytes()
+            ),
         );
-        line("kv_dtype", "k=f16,v=f16".into());
+        let of = |dtype: KvDtype| match dtype.is_rotated() {
+            true => format!("{} by 32, hadamard", dtype.name()),
+            false => dtype.name().to_string(),
+        };
+        line("keys", of(layout.format.key));
+        line("values", of(layout.format.value));
         line(
             "endian",
             if cfg!(target_endian = "little") {
@@ -88,6 +101,7 @@ impl Fingerprint {
 mod tests {
     use super::*;
     use crate::config::Architecture;
+    use kernels::KvFormat;
 
     #[test]
     fn any_difference_that_changes_a_block_changes_the_fingerprint() {
@@ -98,7 +112,7 @@ mod tests {
             intermediate_size: 16,
             num_heads: 2,
             num_kv_heads: 1,
-            head_dim: 4,
+            head_dim: 32,
             vocab_size: 10,
             context_length: 128,
             norm_eps: 1e-5,
@@ -108,7 +122,7 @@ mod tests {
         let of = |config: &ModelConfig, weights: u8, tokenizer: u8| {
             Fingerprint::of(
                 config,
-                &config.kv_layout(),
+                &config.kv_layout(KvFormat::F16),
                 &[weights; 32],
                 &[tokenizer; 32],
             )
@@ -119,7 +133,7 @@ mod tests {
             |c| c.num_layers = 3,
             |c| c.hidden_size = 12,
             |c| c.num_heads = 4,
-            |c| c.head_dim = 8,
+            |c| c.head_dim = 64,
             |c| c.norm_eps = 1e-6,
             |c| c.rope_base = 1e5,
             |c| c.rope_scaling = RopeScaling::Linear(2.0),
@@ -129,6 +143,15 @@ mod tests {
             let mut config = base.clone();
             change(&mut config);
             all.push(of(&config, 0, 0));
+        }
+        for key in KvDtype::ALL {
+            for value in KvDtype::ALL
+                .into_iter()
+                .filter(|value| (key, *value) != (KvDtype::F16, KvDtype::F16))
+            {
+                let layout = base.kv_layout(KvFormat { key, value });
+                all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32]));
+            }
         }
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());

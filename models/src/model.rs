@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kernels::{BLOCK_TOKENS, KvLayout, KvPool, Team};
+use kernels::{BLOCK_TOKENS, KvFormat, KvLayout, KvPool, Team};
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
@@ -23,17 +23,48 @@ pub struct Model {
     fingerprint: Fingerprint,
     info: ModelInfo,
     weights_bytes: u64,
+    layout: KvLayout,
+    kv_note: Option<String>,
     decoder: Decoder,
 }
 
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Format of the keys and values.
+    pub kv: KvFormat,
+    /// Use `kv` even where it was measured to fail (see [`ModelConfig::kv_format`]); it must fit the heads all the same.
+    pub is_forced: bool,
+    /// Keep quantized weights as f32, so that products do not round activations: slow, large, and as exact as the weights
+    /// are.
+    pub float_weights: bool,
+}
+
+/// `q8`, not forced, weights as in the file.
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            kv: KvFormat::Q8,
+            is_forced: false,
+            float_weights: false,
+        }
+    }
+}
+
 impl Model {
-    /// Opens a GGUF file to run on `threads` threads. Whatever is wrong with it becomes an error that names the file.
+    /// Opens a GGUF file to run on `threads` threads, with the default options. Whatever is wrong with it becomes an error
+    /// that names the file.
     pub fn load(path: &Path, threads: usize, digests: &DigestCache) -> Result<Model> {
-        Model::load_on(path, Team::new(threads), digests)
+        Model::load_with(path, Team::new(threads), digests, LoadOptions::default())
     }
 
-    /// As `load`, on a given team.
-    pub fn load_on(path: &Path, team: Team, digests: &DigestCache) -> Result<Model> {
+    /// As `load`, on a given team and with other options.
+    pub fn load_with(
+        path: &Path,
+        team: Team,
+        digests: &DigestCache,
+        options: LoadOptions,
+    ) -> Result<Model> {
         let file = GgufFile::open(path)?;
         let config = ModelConfig::read(&file)?;
         let tokenizer = Tokenizer::read(&file)?;
@@ -43,20 +74,22 @@ impl Model {
                 "{tokens} tokens but only {rows} rows in the token embedding"
             )));
         }
+        let (format, kv_note) = match options.is_forced {
+            true => options.kv.fitting(config.head_dim),
+            false => config.kv_format(options.kv),
+        };
+        let layout = config.kv_layout(format);
         let template = ChatTemplate::read(&file, &tokenizer)?;
-        let decoder = Decoder::load(&file, &config, team)?;
+        let decoder = Decoder::load(&file, &config, layout, team, options.float_weights)?;
         let weights = digests.digest(path)?;
         Ok(Model {
             name: name_of(path),
-            fingerprint: Fingerprint::of(
-                &config,
-                &config.kv_layout(),
-                &weights,
-                &tokenizer.digest(),
-            ),
-            info: info(&file, &config),
+            fingerprint: Fingerprint::of(&config, &layout, &weights, &tokenizer.digest()),
+            info: info(&file, &config, &layout),
             weights_bytes: weights_bytes(&file),
             config,
+            layout,
+            kv_note,
             tokenizer,
             template,
             decoder,
@@ -95,7 +128,12 @@ impl Model {
 
     /// Shape of a pool slot for this model.
     pub fn kv_layout(&self) -> KvLayout {
-        self.config.kv_layout()
+        self.layout
+    }
+
+    /// Why keys and values have another format than was asked for, if they have.
+    pub fn kv_note(&self) -> Option<&str> {
+        self.kv_note.as_deref()
     }
 
     /// Bytes of all weights in the file.
@@ -213,7 +251,9 @@ pub struct ModelInfo {
     pub num_parameters: u64,
     /// Size of the file.
     pub file_bytes: u64,
-    /// Bytes of keys and values per token.
+    /// Format of keys and values: one name, or `keys/values`.
+    pub kv_format: String,
+    /// Bytes of keys and values per token, in that format.
     pub kv_bytes_per_token: u64,
 }
 
@@ -221,10 +261,11 @@ pub struct ModelInfo {
 pub fn inspect(path: &Path) -> Result<ModelInfo> {
     let file = GgufFile::open(path)?;
     let config = ModelConfig::read(&file)?;
-    Ok(info(&file, &config))
+    let (format, _) = config.kv_format(LoadOptions::default().kv);
+    Ok(info(&file, &config, &config.kv_layout(format)))
 }
 
-fn info(file: &GgufFile, config: &ModelConfig) -> ModelInfo {
+fn info(file: &GgufFile, config: &ModelConfig, layout: &KvLayout) -> ModelInfo {
     ModelInfo {
         name: name_of(file.path()),
         path: file.path().to_path_buf(),
@@ -239,7 +280,8 @@ fn info(file: &GgufFile, config: &ModelConfig) -> ModelInfo {
         quantization: quantization(file),
         num_parameters: file.tensors().map(|(_, _, elements)| elements as u64).sum(),
         file_bytes: file.file_bytes(),
-        kv_bytes_per_token: config.kv_layout().bytes_per_token() as u64,
+        kv_format: layout.format.to_string(),
+        kv_bytes_per_token: layout.bytes_per_token() as u64,
     }
 }
 

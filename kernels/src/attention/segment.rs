@@ -2,14 +2,18 @@
 
 use std::ops::Range;
 
-use half::f16;
+use half::{bf16, f16};
 
 use super::tile::{self, Ahead};
-use super::{Attention, Queries, Rows};
+use super::{Attention, Queries, Tiles};
 use crate::BLOCK_TOKENS;
-use crate::cpu::Kernel;
+use crate::KvDtype;
+use crate::cpu::{Kernel, Path};
 use crate::exp::{exp, tanh};
 use crate::lanes::{LANES, Lanes};
+use crate::layout::{BLOCK_TILES, Side};
+use crate::output::{Output, Shared};
+use crate::quantized::{Activations, Q4Tiles, Q8Tiles, Rounding};
 
 /// Blocks whose tiles share one softmax state.
 const SEGMENT_BLOCKS: usize = 4;
@@ -93,26 +97,47 @@ impl Parts {
 /// Memory of one thread's tiles.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// A tile of keys `[head_dim, 64]`, as it is in the pool but transposed.
-    keys: Vec<f16>,
-    /// The same as f32.
+    /// A block's keys of 16 bits as f32, `[head_dim, 64]`.
     wide_keys: Vec<f32>,
-    /// A tile of values `[64, stride]`; the padding beyond head_dim stays 0.
+    /// A block's values as f32, `[64, stride]`; the padding beyond head_dim stays 0.
     wide_values: Vec<f32>,
     /// Scores, then weights: `[CHUNK_ROWS, 64]`
     scores: Vec<f32>,
+    /// The queries as quantized keys meet them: `[kv_heads][chunks of CHUNK_ROWS rows]`.
+    queries: Vec<Activations>,
     pub(super) total: Vec<f32>,
     pub(super) next: Vec<f32>,
 }
 
 impl Scratch {
-    fn fit(&mut self, head_dim: usize) {
-        let stride = head_dim.next_multiple_of(LANES);
-        if self.keys.len() != head_dim * BLOCK_TOKENS {
-            self.keys = vec![f16::ZERO; head_dim * BLOCK_TOKENS];
-            self.wide_keys = vec![0.0; head_dim * BLOCK_TOKENS];
+    /// Takes the queries in, once for all segments. Quantized keys are multiplied as integers: then queries are rounded to
+    /// int8 twice, which leaves 15 bits of them, so that what they add to the error of the keys does not count.
+    pub(super) fn take_in(&mut self, path: Path, attention: &Attention, queries: &Queries) {
+        let dim = attention.layout.head_dim;
+        let stride = dim.next_multiple_of(LANES);
+        if self.wide_keys.len() != dim * BLOCK_TOKENS {
+            self.wide_keys = vec![0.0; dim * BLOCK_TOKENS];
             self.wide_values = vec![0.0; BLOCK_TOKENS * stride];
             self.scores = vec![0.0; CHUNK_ROWS * BLOCK_TOKENS];
+        }
+        if !attention.layout.format.key.is_rotated() {
+            return;
+        }
+        let of_head = queries.values.len() / queries.kv_heads.len();
+        let chunks = queries
+            .values
+            .chunks_exact(of_head)
+            .flat_map(|head| head.chunks(CHUNK_ROWS * dim));
+        for (index, chunk) in chunks.enumerate() {
+            if self.queries.len() == index {
+                self.queries.push(Activations::default());
+            }
+            let quantized = &mut self.queries[index];
+            quantized.quantize(path, chunk, dim, Rounding::Twice);
+            match attention.layout.format.key {
+                KvDtype::Q4 => Q4Tiles::prepare(quantized),
+                _ => Q8Tiles::prepare(quantized),
+            }
         }
     }
 }
@@ -133,7 +158,6 @@ impl Kernel for Segment<'_> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(mut self) {
         let positions = &self.queries.positions;
-        self.scratch.fit(self.attention.layout.head_dim);
         self.attention.parts(positions.len()).clear(self.part);
         let seen = self.attention.params.visible(positions.start).start..positions.end;
         let blocks = self.index * SEGMENT_BLOCKS..(self.index + 1) * SEGMENT_BLOCKS;
@@ -152,15 +176,16 @@ impl Kernel for Segment<'_> {
 impl Segment<'_> {
     /// The next block's keys and values of all heads: they are asked for in small steps while this block is worked on.
     fn ahead(&self, block: Option<usize>) -> Ahead {
-        let heads = &self.queries.kv_heads;
+        let layout = &self.attention.layout;
+        let heads = self.queries.kv_heads.len();
+        let bytes = layout.layer_bytes() / layout.num_kv_heads * heads;
         Ahead {
-            rows: block.map(|block| {
-                let (keys, values) = self.attention.rows(heads.start, block);
-                let dim = heads.len() * keys.dim;
-                (Rows { dim, ..keys }, Rows { dim, ..values })
+            next: block.map(|block| {
+                let (keys, _) = self.attention.tiles(self.queries.kv_heads.start, block);
+                keys.first
             }),
-            next: 0,
-            step: BLOCK_TOKENS.div_ceil(heads.len() * Ahead::STEPS_PER_HEAD),
+            bytes_left: bytes,
+            step: bytes.div_ceil(heads * BLOCK_TILES),
         }
     }
 
@@ -173,23 +198,21 @@ impl Segment<'_> {
             part,
             ..
         } = self;
-        let (dim, group) = (attention.layout.head_dim, attention.group);
+        let (layout, group) = (&attention.layout, attention.group);
+        let dim = layout.head_dim;
         let parts = attention.parts(queries.positions.len());
         let (rows, row_floats) = (parts.rows, parts.row());
         let part = &mut part[head * parts.len()..][..parts.len()];
         let q = &queries.values[head * rows * dim..][..rows * dim];
         let start = block * BLOCK_TOKENS;
         let last = within(&(0..queries.positions.end), start).end;
-        let (keys, values) = attention.rows(queries.kv_heads.start + head, block);
+        let (keys, values) = attention.tiles(queries.kv_heads.start + head, block);
         let few = rows <= FEW_ROWS && dim.is_multiple_of(LANES);
-        // SAFETY: the machine has the instructions, by the caller's promise. Tiles and scratch have the sizes of `fit`;
-        // the rows of a chunk are inside queries and part; rows of the block below `last` have been written.
+        // SAFETY: the machine has the instructions, by the caller's promise. Tiles and scratch have the sizes of `take_in`;
+        // the rows of a chunk are inside queries and part; tokens of the block below `last` have been written.
         unsafe {
-            tile::transpose::<L>(keys, last, ahead, &mut scratch.keys);
-            if !few {
-                tile::widen_keys::<L>(&scratch.keys, &mut scratch.wide_keys);
-                tile::widen_values::<L>(values, last, &mut scratch.wide_values);
-            }
+            let keys = Keys::new::<L>(layout.format.key, keys, few, dim, last, scratch);
+            let values = Values::new::<L>(attention, values, few, last, scratch);
             for first in (0..rows).step_by(CHUNK_ROWS) {
                 let chunk = first..rows.min(first + CHUNK_ROWS);
                 let of_row = |row: usize| {
@@ -201,21 +224,9 @@ impl Segment<'_> {
                 if seen.is_empty() {
                     continue;
                 }
-                let scores = tile::Target {
-                    values: scratch.scores.as_mut_ptr(),
-                    row: BLOCK_TOKENS,
-                    rows: chunk.len(),
-                    columns: seen.end.next_multiple_of(LANES),
-                    add: false,
-                };
-                let q = (q.as_ptr().add(chunk.start * dim), dim);
-                if few {
-                    let keys = (scratch.keys.as_ptr(), BLOCK_TOKENS);
-                    tile::product::<L, f16>(q, keys, scores, 0..dim);
-                } else {
-                    let keys = (scratch.wide_keys.as_ptr(), BLOCK_TOKENS);
-                    tile::product::<L, f32>(q, keys, scores, 0..dim);
-                }
+                let index = head * rows.div_ceil(CHUNK_ROWS) + first / CHUNK_ROWS;
+                let q = &q[chunk.start * dim..chunk.end * dim];
+                keys.scores::<L>(scratch, q, index, seen.end, ahead);
                 for (i, row) in chunk.clone().enumerate() {
                     let scores = scratch.scores[i * BLOCK_TOKENS..].first_chunk_mut();
                     let scores: &mut [f32; BLOCK_TOKENS] = scores.expect("a row of scores");
@@ -229,17 +240,176 @@ impl Segment<'_> {
                     columns: parts.stride,
                     add: true,
                 };
-                let weights = (scratch.scores.as_ptr(), BLOCK_TOKENS);
-                if few {
-                    for first in seen.clone().step_by(LANES) {
-                        let step = first..seen.end.min(first + LANES);
-                        ahead.step::<L>();
-                        tile::product::<L, f16>(weights, (values.values, values.row), sums, step);
-                    }
-                } else {
-                    let values = (scratch.wide_values.as_ptr(), parts.stride);
+                values.weighed::<L>(scratch, sums, seen);
+            }
+        }
+    }
+}
+
+/// One head's keys of a block, as its scores are computed from them.
+#[derive(Clone, Copy)]
+enum Keys {
+    /// In the scratch, as f32.
+    Wide,
+    F16(Tiles),
+    Bf16(Tiles),
+    Q8(Tiles),
+    Q4(Tiles),
+}
+
+impl Keys {
+    /// # Safety
+    /// As `Lanes`; the first `last` tokens are there.
+    #[inline(always)]
+    unsafe fn new<L: Lanes>(
+        dtype: KvDtype,
+        tiles: Tiles,
+        few: bool,
+        dim: usize,
+        last: usize,
+        scratch: &mut Scratch,
+    ) -> Keys {
+        let wide = &mut scratch.wide_keys;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match dtype {
+                KvDtype::F16 if few => Keys::F16(tiles),
+                KvDtype::Bf16 if few => Keys::Bf16(tiles),
+                KvDtype::F16 => {
+                    tile::widen_keys::<L, f16>(tiles, dim, last, wide);
+                    Keys::Wide
+                }
+                KvDtype::Bf16 => {
+                    tile::widen_keys::<L, bf16>(tiles, dim, last, wide);
+                    Keys::Wide
+                }
+                KvDtype::Q8 => Keys::Q8(tiles),
+                KvDtype::Q4 => Keys::Q4(tiles),
+            }
+        }
+    }
+
+    /// Scores of the rows `q`, which are the chunk `index` of the quantized queries, up to token `end`.
+    ///
+    /// # Safety
+    /// As `Lanes`; the keys up to `end` are there.
+    #[inline(always)]
+    unsafe fn scores<L: Lanes>(
+        self,
+        scratch: &mut Scratch,
+        q: &[f32],
+        index: usize,
+        end: usize,
+        ahead: &mut Ahead,
+    ) {
+        let Scratch {
+            wide_keys,
+            scores,
+            queries,
+            ..
+        } = scratch;
+        let dim = wide_keys.len() / BLOCK_TOKENS;
+        let rows = q.len() / dim;
+        let tiles = 0..end.div_ceil(LANES);
+        let target = tile::Target {
+            values: scores.as_mut_ptr(),
+            row: BLOCK_TOKENS,
+            rows,
+            columns: tiles.end * LANES,
+            add: false,
+        };
+        let q = (q.as_ptr(), dim);
+        // SAFETY: the caller's promise.
+        unsafe {
+            for _ in tiles.clone() {
+                ahead.step::<L>();
+            }
+            let out = Output::store(
+                Shared::new(&mut scores[..rows * BLOCK_TOKENS]),
+                BLOCK_TOKENS,
+            );
+            match self {
+                Keys::Wide => {
+                    let keys = tile::Right::rows(wide_keys.as_ptr(), BLOCK_TOKENS);
+                    tile::product::<L, f32>(q, keys, target, 0..dim);
+                }
+                Keys::F16(keys) => {
+                    tile::product::<L, f16>(q, tile::Right::tiles(keys), target, 0..dim);
+                }
+                Keys::Bf16(keys) => {
+                    tile::product::<L, bf16>(q, tile::Right::tiles(keys), target, 0..dim);
+                }
+                Keys::Q8(keys) => {
+                    let keys = Q8Tiles::new(keys.first, keys.stride, dim);
+                    keys.multiply::<L>(&queries[index], tiles, out);
+                }
+                Keys::Q4(keys) => {
+                    let keys = Q4Tiles::new(keys.first, keys.stride, dim);
+                    keys.multiply::<L>(&queries[index], tiles, out);
+                }
+            }
+        }
+    }
+}
+
+/// One head's values of a block, as sums are computed from them.
+#[derive(Clone, Copy)]
+enum Values {
+    /// In the scratch, as f32.
+    Wide,
+    F16(Tiles),
+    Bf16(Tiles),
+}
+
+impl Values {
+    /// # Safety
+    /// As `Keys::new`.
+    #[inline(always)]
+    unsafe fn new<L: Lanes>(
+        attention: &Attention,
+        tiles: Tiles,
+        few: bool,
+        last: usize,
+        scratch: &mut Scratch,
+    ) -> Values {
+        let (dim, wide) = (attention.layout.head_dim, &mut scratch.wide_values);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match attention.layout.format.value {
+                KvDtype::F16 if few => return Values::F16(tiles),
+                KvDtype::Bf16 if few => return Values::Bf16(tiles),
+                KvDtype::F16 => tile::widen_values::<L, f16>(tiles, dim, last, wide),
+                KvDtype::Bf16 => tile::widen_values::<L, bf16>(tiles, dim, last, wide),
+                KvDtype::Q8 => {
+                    let scales_at = attention.layout.quant_bytes(Side::Value);
+                    tile::widen_q8::<L>(tiles, (dim, scales_at), last, wide);
+                }
+                KvDtype::Q4 => {
+                    let scales_at = attention.layout.quant_bytes(Side::Value);
+                    tile::widen_q4::<L>(tiles, (dim, scales_at), last, wide);
+                }
+            }
+        }
+        Values::Wide
+    }
+
+    /// Adds the values of the tokens `seen`, each times its weight.
+    ///
+    /// # Safety
+    /// As `Lanes`; the values seen are there.
+    #[inline(always)]
+    unsafe fn weighed<L: Lanes>(self, scratch: &Scratch, sums: tile::Target, seen: Range<usize>) {
+        let weights = (scratch.scores.as_ptr(), BLOCK_TOKENS);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Values::Wide => {
+                    let stride = scratch.wide_values.len() / BLOCK_TOKENS;
+                    let values = tile::Right::rows(scratch.wide_values.as_ptr(), stride);
                     tile::product::<L, f32>(weights, values, sums, seen);
                 }
+                Values::F16(tiles) => tile::weigh_tiles::<L, f16>(weights, tiles, sums, seen),
+                Values::Bf16(tiles) => tile::weigh_tiles::<L, bf16>(weights, tiles, sums, seen),
             }
         }
     }

@@ -1,116 +1,200 @@
-//! The inner loops over one block's tile: transposing keys, widening to f32, and a small matrix product.
+//! The inner loops over one block: widening to f32, and a small matrix product.
 
 use std::ops::Range;
 
 use half::f16;
 
-use super::Rows;
-use crate::BLOCK_TOKENS;
-use crate::lanes::{LANES, Lanes, unrolled};
+use super::Tiles;
+use crate::lanes::{GROUP, LANES, Lanes, unrolled};
+use crate::layout::TILE_TOKENS;
 use crate::quantized::Element;
 
-/// Elements of a cache line.
-const LINE: usize = 64 / size_of::<f16>();
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
-/// Columns that `Lanes::transpose` takes, and rows.
-const TRANSPOSED: (usize, usize) = (32, 8);
-
-/// Keys to `[dim, 64]`. Of the columns from `rows` on, some become what is in memory there, the rest stay.
-///
-/// # Safety
-/// As `Lanes`; the block's memory is there, and `out` holds a tile.
-#[inline(always)]
-pub(super) unsafe fn transpose<L: Lanes>(
-    keys: Rows,
-    rows: usize,
-    ahead: &mut Ahead,
-    out: &mut [f16],
-) {
-    let Rows { values, row, dim } = keys;
-    let whole = dim - dim % TRANSPOSED.0;
-    for t in (0..rows.min(BLOCK_TOKENS)).step_by(TRANSPOSED.1) {
-        // SAFETY: eight rows from t on are in the block, 32 elements from d on in the row.
-        unsafe {
-            ahead.step::<L>();
-            let from = values.add(t * row);
-            let to = out.as_mut_ptr().add(t);
-            for d in (0..whole).step_by(TRANSPOSED.0) {
-                L::transpose(from.add(d), row, to.add(d * BLOCK_TOKENS), BLOCK_TOKENS);
-            }
-            for d in whole..dim {
-                for i in 0..TRANSPOSED.1 {
-                    *to.add(d * BLOCK_TOKENS + i) = *from.add(i * row + d);
-                }
-            }
-        }
-    }
-}
-
-/// Rows of keys and values that are needed soon. They are asked for a few at a time: many requests at once would hold up
-/// the work, and rows of some heads do not follow each other in memory, so the machine does not find out by itself.
+/// Memory that is needed soon. It is asked for a little at a time: many requests at once would hold up the work.
 pub(super) struct Ahead {
-    pub(super) rows: Option<(Rows, Rows)>,
-    pub(super) next: usize,
-    /// Rows of a step.
+    pub(super) next: Option<*const u8>,
+    pub(super) bytes_left: usize,
+    /// Bytes of a step.
     pub(super) step: usize,
 }
 
 impl Ahead {
-    /// Steps that a head's tile of 64 tokens takes: in transposing its keys, and in multiplying its values.
-    pub(super) const STEPS_PER_HEAD: usize = BLOCK_TOKENS / TRANSPOSED.1 + BLOCK_TOKENS / LANES;
-
     /// # Safety
     /// As `Lanes`.
     #[inline(always)]
     pub(super) unsafe fn step<L: Lanes>(&mut self) {
-        let Some((keys, values)) = self.rows else {
+        let Some(next) = self.next else {
             return;
         };
-        let end = BLOCK_TOKENS.min(self.next + self.step);
-        for t in self.next..end {
-            for d in (0..keys.dim).step_by(LINE) {
-                let at = t * keys.row + d;
-                // SAFETY: any address may be prefetched.
-                unsafe {
-                    L::prefetch_later(keys.values.wrapping_add(at).cast());
-                    L::prefetch_later(values.values.wrapping_add(at).cast());
-                }
+        let bytes = self.step.min(self.bytes_left);
+        for at in (0..bytes).step_by(LINE) {
+            // SAFETY: any address may be prefetched.
+            unsafe { L::prefetch_later(next.wrapping_add(at)) };
+        }
+        self.next = Some(next.wrapping_add(bytes));
+        self.bytes_left -= bytes;
+    }
+}
+
+/// Keys of 16 bits to f32 `[dim, 64]`, whole tiles up to the token `last`.
+///
+/// # Safety
+/// As `Lanes`; the tiles are there, and `out` holds a block.
+#[inline(always)]
+pub(super) unsafe fn widen_keys<L: Lanes, E: Element>(
+    keys: Tiles,
+    dim: usize,
+    last: usize,
+    out: &mut [f32],
+) {
+    for tile in 0..last.div_ceil(TILE_TOKENS) {
+        let from = keys.tile(tile).cast::<E>();
+        for d in 0..dim {
+            // SAFETY: a vector of the tile, and its place.
+            unsafe {
+                let to = out.as_mut_ptr().add(d * crate::BLOCK_TOKENS + tile * LANES);
+                L::store(to, E::load::<L>(from.add(d * LANES)));
             }
         }
-        self.next = end;
     }
 }
 
-/// A transposed tile to f32.
+/// The first `last` values of 16 bits to f32 `[64, stride]`, the stride `dim` rounded up to whole vectors.
 ///
 /// # Safety
-/// As `Lanes`; `out` is as long as `keys`, a multiple of 64.
+/// As `Lanes`; the tokens are there, and `out` holds a block.
 #[inline(always)]
-pub(super) unsafe fn widen_keys<L: Lanes>(keys: &[f16], out: &mut [f32]) {
-    for at in (0..keys.len()).step_by(LANES) {
-        // SAFETY: 16 elements from `at` on are there.
-        unsafe { L::store(out.as_mut_ptr().add(at), L::load_f16(keys.as_ptr().add(at))) };
-    }
-}
-
-/// The first `rows` values to f32 `[rows, stride]`, the stride `dim` rounded up to whole vectors.
-///
-/// # Safety
-/// As `Lanes`; the rows are there, and `out` holds a tile.
-#[inline(always)]
-pub(super) unsafe fn widen_values<L: Lanes>(source: Rows, rows: usize, out: &mut [f32]) {
-    let Rows { values, row, dim } = source;
+pub(super) unsafe fn widen_values<L: Lanes, E: Element>(
+    values: Tiles,
+    dim: usize,
+    last: usize,
+    out: &mut [f32],
+) {
     let (whole, stride) = (dim - dim % LANES, dim.next_multiple_of(LANES));
-    // SAFETY: element d < dim of row t < rows is there.
+    // SAFETY: element d < dim of token t < last is there.
     unsafe {
-        for t in 0..rows {
-            let (from, to) = (values.add(t * row), out.as_mut_ptr().add(t * stride));
+        for t in 0..last {
+            let tile = values.tile(t / TILE_TOKENS).cast::<E>();
+            let from = tile.add(t % TILE_TOKENS * dim);
+            let to = out.as_mut_ptr().add(t * stride);
             for d in (0..whole).step_by(LANES) {
-                L::store(to.add(d), L::load_f16(from.add(d)));
+                L::store(to.add(d), E::load::<L>(from.add(d)));
             }
             for d in whole..dim {
-                *to.add(d) = (*from.add(d)).to_f32();
+                *to.add(d) = from.add(d).read_unaligned().to_f32();
             }
+        }
+    }
+}
+
+/// The first `last` values of `q8` to f32 `[64, dim]`: exactly, a product of 8 and 11 bits.
+///
+/// # Safety
+/// As `widen_values`; scales stand `scales_at` bytes behind the beginning of a tile.
+#[inline(always)]
+pub(super) unsafe fn widen_q8<L: Lanes>(
+    values: Tiles,
+    (dim, scales_at): (usize, usize),
+    last: usize,
+    out: &mut [f32],
+) {
+    let groups = dim / GROUP;
+    // SAFETY: group g of token t < last is there.
+    unsafe {
+        for t in 0..last {
+            let (tile, lane) = (values.tile(t / TILE_TOKENS), t % TILE_TOKENS);
+            let scales = tile.add(scales_at).cast::<f16>().add(lane * groups);
+            for g in 0..groups {
+                let scale = L::splat(scales.add(g).read_unaligned().to_f32());
+                let from = tile.add(lane * dim + g * GROUP).cast::<i8>();
+                let to = out.as_mut_ptr().add(t * dim + g * GROUP);
+                L::store(to, L::mul(L::load_i8(from), scale));
+                L::store(to.add(LANES), L::mul(L::load_i8(from.add(LANES)), scale));
+            }
+        }
+    }
+}
+
+/// As `widen_q8`, of `q4`.
+///
+/// # Safety
+/// As `widen_q8`.
+#[inline(always)]
+pub(super) unsafe fn widen_q4<L: Lanes>(
+    values: Tiles,
+    (dim, scales_at): (usize, usize),
+    last: usize,
+    out: &mut [f32],
+) {
+    let groups = dim / GROUP;
+    // SAFETY: group g of token t < last is there.
+    unsafe {
+        for t in 0..last {
+            let (tile, lane) = (values.tile(t / TILE_TOKENS), t % TILE_TOKENS);
+            let scales = tile.add(scales_at).cast::<f16>().add(lane * groups);
+            for g in 0..groups {
+                let scale = scales.add(g).read_unaligned().to_f32();
+                let (factor, offset) = (L::splat(scale), L::splat(-8.0 * scale));
+                let from = tile.add((lane * groups + g) * GROUP / 2);
+                let (low, high) = L::load_nibbles(from);
+                let to = out.as_mut_ptr().add(t * dim + g * GROUP);
+                L::store(to, L::fma(low, factor, offset));
+                L::store(to.add(LANES), L::fma(high, factor, offset));
+            }
+        }
+    }
+}
+
+/// Adds the tokens `seen` of values of 16 bits where they lie, times their weights.
+///
+/// # Safety
+/// As `product`.
+#[inline(always)]
+pub(super) unsafe fn weigh_tiles<L: Lanes, E: Element>(
+    (weights, row): (*const f32, usize),
+    values: Tiles,
+    sums: Target,
+    seen: Range<usize>,
+) {
+    // Of these values rows have no padding.
+    let dim = sums.columns;
+    for tile in seen.start / TILE_TOKENS..seen.end.div_ceil(TILE_TOKENS) {
+        let start = tile * TILE_TOKENS;
+        let tokens = seen.start.max(start) - start..seen.end.min(start + TILE_TOKENS) - start;
+        // SAFETY: the caller's promise; weights stand at the tokens' places in the block.
+        unsafe {
+            let values = Right::rows(values.tile(tile).cast::<E>(), dim);
+            product::<L, E>((weights.add(start), row), values, sums, tokens);
+        }
+    }
+}
+
+/// The right side of a product: rows with a distance, in vectors of 16 columns with a distance.
+#[derive(Clone, Copy)]
+pub(super) struct Right<B> {
+    values: *const B,
+    row: usize,
+    vector: usize,
+}
+
+impl<B> Right<B> {
+    /// Rows `row` apart.
+    pub(super) fn rows(values: *const B, row: usize) -> Self {
+        Self {
+            values,
+            row,
+            vector: LANES,
+        }
+    }
+
+    /// Tiles of 16 columns.
+    pub(super) fn tiles(tiles: Tiles) -> Self {
+        Self {
+            values: tiles.first.cast(),
+            row: LANES,
+            vector: tiles.stride / size_of::<B>(),
         }
     }
 }
@@ -126,15 +210,15 @@ pub(super) struct Target {
     pub(super) add: bool,
 }
 
-/// `c[i, j] = sum over t in inner of a[i, t] * b[t, j]`; `a` and `b` are rows with a distance. An element is summed in the
-/// order of `inner`.
+/// `c[i, j] = sum over t in inner of a[i, t] * b[t, j]`; `a` is rows with a distance. An element is summed in the order of
+/// `inner`.
 ///
 /// # Safety
 /// As `Lanes`; the rows and columns that the sizes name are there.
 #[inline(always)]
 pub(super) unsafe fn product<L: Lanes, B: Element>(
     a: (*const f32, usize),
-    b: (*const B, usize),
+    b: Right<B>,
     c: Target,
     inner: Range<usize>,
 ) {
@@ -165,7 +249,7 @@ pub(super) unsafe fn product<L: Lanes, B: Element>(
 #[inline(always)]
 unsafe fn columns<L: Lanes, B: Element, const R: usize>(
     a: (*const f32, usize),
-    b: (*const B, usize),
+    b: Right<B>,
     c: Target,
     inner: Range<usize>,
 ) {
@@ -191,7 +275,7 @@ unsafe fn columns<L: Lanes, B: Element, const R: usize>(
 #[inline(always)]
 unsafe fn registers<L: Lanes, B: Element, const R: usize, const V: usize>(
     (a, a_row): (*const f32, usize),
-    (b, b_row): (*const B, usize),
+    b: Right<B>,
     c: Target,
     column: usize,
     inner: Range<usize>,
@@ -208,10 +292,10 @@ unsafe fn registers<L: Lanes, B: Element, const R: usize, const V: usize>(
             });
         }
         for t in inner {
-            let from = b.add(t * b_row + column);
+            let from = b.values.add(t * b.row + column / LANES * b.vector);
             let mut right = [L::splat(0.0); V];
             unrolled!(v < V, {
-                right[v] = B::load::<L>(from.add(LANES * v));
+                right[v] = B::load::<L>(from.add(b.vector * v));
             });
             unrolled!(r < R, {
                 let left = L::splat(*a.add(r * a_row + t));
@@ -256,7 +340,10 @@ mod tests {
                 columns,
                 add: self.add,
             };
-            let (a, b) = ((self.a.as_ptr(), inner_len), (self.b.as_ptr(), columns));
+            let (a, b) = (
+                (self.a.as_ptr(), inner_len),
+                Right::rows(self.b.as_ptr(), columns),
+            );
             // SAFETY: the slices have these sizes.
             unsafe { product::<L, f32>(a, b, c, self.inner) };
         }

@@ -288,14 +288,6 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-        unsafe {
-            transpose(from, stride, to, to_stride);
-            transpose(from.add(16), stride, to.add(16 * to_stride), to_stride);
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
@@ -376,52 +368,5 @@ unsafe fn add_lanes(x: __m256i) -> i32 {
         let lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32::<0b01_00_11_10>(lanes));
         let lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32::<0b10_11_00_01>(lanes));
         _mm_cvtsi128_si32(lanes)
-    }
-}
-
-/// Transposes 8 rows of 16 halves: two squares, one in each half of the registers.
-#[inline(always)]
-unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-    // SAFETY: 8 rows of 16 halves, and room for 16 of 8, are there, by the contract of `Lanes::transpose`.
-    unsafe {
-        let mut r = [_mm256_setzero_si256(); 8];
-        for (i, r) in r.iter_mut().enumerate() {
-            *r = _mm256_loadu_si256(from.add(i * stride).cast());
-        }
-        let a = [
-            _mm256_unpacklo_epi16(r[0], r[1]),
-            _mm256_unpackhi_epi16(r[0], r[1]),
-            _mm256_unpacklo_epi16(r[2], r[3]),
-            _mm256_unpackhi_epi16(r[2], r[3]),
-            _mm256_unpacklo_epi16(r[4], r[5]),
-            _mm256_unpackhi_epi16(r[4], r[5]),
-            _mm256_unpacklo_epi16(r[6], r[7]),
-            _mm256_unpackhi_epi16(r[6], r[7]),
-        ];
-        let b = [
-            _mm256_unpacklo_epi32(a[0], a[2]),
-            _mm256_unpackhi_epi32(a[0], a[2]),
-            _mm256_unpacklo_epi32(a[1], a[3]),
-            _mm256_unpackhi_epi32(a[1], a[3]),
-            _mm256_unpacklo_epi32(a[4], a[6]),
-            _mm256_unpackhi_epi32(a[4], a[6]),
-            _mm256_unpacklo_epi32(a[5], a[7]),
-            _mm256_unpackhi_epi32(a[5], a[7]),
-        ];
-        let columns = [
-            _mm256_unpacklo_epi64(b[0], b[4]),
-            _mm256_unpackhi_epi64(b[0], b[4]),
-            _mm256_unpacklo_epi64(b[1], b[5]),
-            _mm256_unpackhi_epi64(b[1], b[5]),
-            _mm256_unpacklo_epi64(b[2], b[6]),
-            _mm256_unpackhi_epi64(b[2], b[6]),
-            _mm256_unpacklo_epi64(b[3], b[7]),
-            _mm256_unpackhi_epi64(b[3], b[7]),
-        ];
-        for (i, column) in columns.into_iter().enumerate() {
-            let (low, high) = (to.add(i * to_stride), to.add((i + 8) * to_stride));
-            _mm_storeu_si128(low.cast(), _mm256_castsi256_si128(column));
-            _mm_storeu_si128(high.cast(), _mm256_extracti128_si256::<1>(column));
-        }
     }
 }

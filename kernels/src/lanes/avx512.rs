@@ -137,54 +137,6 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-        // Four squares of 8 by 8, one in each quarter of the registers.
-        unsafe {
-            let mut r = [_mm512_setzero_si512(); 8];
-            for (i, r) in r.iter_mut().enumerate() {
-                *r = _mm512_loadu_si512(from.add(i * stride).cast());
-            }
-            let a = [
-                _mm512_unpacklo_epi16(r[0], r[1]),
-                _mm512_unpackhi_epi16(r[0], r[1]),
-                _mm512_unpacklo_epi16(r[2], r[3]),
-                _mm512_unpackhi_epi16(r[2], r[3]),
-                _mm512_unpacklo_epi16(r[4], r[5]),
-                _mm512_unpackhi_epi16(r[4], r[5]),
-                _mm512_unpacklo_epi16(r[6], r[7]),
-                _mm512_unpackhi_epi16(r[6], r[7]),
-            ];
-            let b = [
-                _mm512_unpacklo_epi32(a[0], a[2]),
-                _mm512_unpackhi_epi32(a[0], a[2]),
-                _mm512_unpacklo_epi32(a[1], a[3]),
-                _mm512_unpackhi_epi32(a[1], a[3]),
-                _mm512_unpacklo_epi32(a[4], a[6]),
-                _mm512_unpackhi_epi32(a[4], a[6]),
-                _mm512_unpacklo_epi32(a[5], a[7]),
-                _mm512_unpackhi_epi32(a[5], a[7]),
-            ];
-            let columns = [
-                _mm512_unpacklo_epi64(b[0], b[4]),
-                _mm512_unpackhi_epi64(b[0], b[4]),
-                _mm512_unpacklo_epi64(b[1], b[5]),
-                _mm512_unpackhi_epi64(b[1], b[5]),
-                _mm512_unpacklo_epi64(b[2], b[6]),
-                _mm512_unpackhi_epi64(b[2], b[6]),
-                _mm512_unpacklo_epi64(b[3], b[7]),
-                _mm512_unpackhi_epi64(b[3], b[7]),
-            ];
-            for (i, column) in columns.into_iter().enumerate() {
-                let to = |quarter: usize| to.add((8 * quarter + i) * to_stride).cast();
-                _mm_storeu_si128(to(0), _mm512_castsi512_si128(column));
-                _mm_storeu_si128(to(1), _mm512_extracti32x4_epi32::<1>(column));
-                _mm_storeu_si128(to(2), _mm512_extracti32x4_epi32::<2>(column));
-                _mm_storeu_si128(to(3), _mm512_extracti32x4_epi32::<3>(column));
-            }
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }

@@ -145,18 +145,6 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn transpose(from: *const f16, stride: usize, to: *mut f16, to_stride: usize) {
-        for row in 0..8 {
-            for column in 0..32 {
-                // SAFETY: the rows are there.
-                unsafe {
-                    *to.add(column * to_stride + row) = *from.add(row * stride + column);
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]

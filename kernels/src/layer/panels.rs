@@ -119,6 +119,7 @@ impl Pass<'_> {
                 let out = Output::store(Shared::new(out), matrix.rows());
                 matrix.multiply(member.path(), x.again(), 0..matrix.tiles(), out);
             }
+            let rounded = &mut buffers.workspace.rounded;
             let dim = self.layers.layout.head_dim;
             let heads = queries
                 .chunks_exact_mut(of_head)
@@ -127,7 +128,7 @@ impl Pass<'_> {
             for (i, ((q, k), v)) in heads.enumerate() {
                 let kv_heads = self.layers.layout.num_kv_heads;
                 let (token, head) = (tokens.start + i / kv_heads, i % kv_heads);
-                self.place_head(member, (layer, token, head), (q, k, v));
+                self.place_head(member, (layer, token, head), (q, k, v), rounded);
             }
         }
     }
@@ -165,7 +166,7 @@ impl Pass<'_> {
             let queries = self.gather_queries(tokens.clone(), kv_heads, &mut workspace.queries);
             let attended = &mut workspace.attended;
             attention.attend(path, &queries, &mut workspace.attention, |row, values| {
-                attended[self.attended_at(n, row)].copy_from_slice(values);
+                self.put_attended(member.path(), n, row, values, attended);
             });
             let x = Shared::new(self.x.write(tokens.start * hidden..tokens.end * hidden));
             let takers = [&weights.output];

@@ -114,13 +114,14 @@ impl Pass<'_> {
             ];
             multiply_together(member, &matrices, x, &outputs);
             member.barrier();
+            let rounded = &mut workspace.rounded;
             for unit in member.share(layout.num_kv_heads * n) {
                 let (token, head) = (unit / layout.num_kv_heads, unit % layout.num_kv_heads);
                 let (q, k) = (token * all + head * of_head, token * kv + head * dim);
                 let q = self.queries.write(q..q + of_head);
                 let v = exchange.values.write(k..k + dim);
                 let k = exchange.keys.write(k..k + dim);
-                self.place_head(member, (layer, token, head), (q, k, v));
+                self.place_head(member, (layer, token, head), (q, k, v), rounded);
             }
         }
         member.barrier();
@@ -246,7 +247,7 @@ impl Pass<'_> {
             workspace.attended.resize(n * all, 0.0);
             let attended = &mut workspace.attended;
             parts.finish(&mut total, |row, values| {
-                attended[self.attended_at(n, row)].copy_from_slice(values);
+                self.put_attended(member.path(), n, row, values, attended);
             });
         }
     }

@@ -3,7 +3,8 @@ use candle_core::quantized::{GgmlDType, QTensor};
 
 use super::*;
 use crate::random::{bits, floats};
-use crate::{Arena, Path};
+use crate::{Arena, KvDtype, KvFormat};
+use half::f16;
 
 const HIDDEN: usize = 96;
 const INNER: usize = 160;
@@ -12,6 +13,7 @@ const LAYOUT: KvLayout = KvLayout {
     num_layers: 3,
     num_kv_heads: 2,
     head_dim: 32,
+    format: KvFormat::F16,
 };
 const POSITIONS: usize = 400;
 
@@ -48,6 +50,10 @@ fn matrix(dtype: GgmlDType, seed: u64, rows: usize, cols: usize) -> QuantizedMat
 }
 
 fn model(dtype: GgmlDType, rope_kind: RopeKind, full: bool) -> Model {
+    model_with(dtype, rope_kind, full, KvFormat::F16)
+}
+
+fn model_with(dtype: GgmlDType, rope_kind: RopeKind, full: bool, format: KvFormat) -> Model {
     let (q, kv) = (HEADS * LAYOUT.head_dim, LAYOUT.row_elems());
     let layers = (0..LAYOUT.num_layers as u64).map(|i| {
         let projection = |seed: u64, rows: usize| Projection {
@@ -80,17 +86,21 @@ fn model(dtype: GgmlDType, rope_kind: RopeKind, full: bool) -> Model {
     let angles = (0..POSITIONS).flat_map(|p| (0..16).map(move |i| p as f64 * 0.7f64.powi(i)));
     let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
     Model {
-        layers: Layers::new(layers.collect(), params, LAYOUT).unwrap(),
+        layers: Layers::new(layers.collect(), params, KvLayout { format, ..LAYOUT }).unwrap(),
         cos,
         sin,
     }
 }
 
 impl Model {
+    fn layout(&self) -> &KvLayout {
+        &self.layers.layout
+    }
+
     fn pool(&self) -> KvPool {
-        let pool = KvPool::new(LAYOUT, 7, &Device::Cpu).unwrap();
+        let pool = KvPool::reserved(*self.layout(), 7).unwrap();
         for slot in 0..7 {
-            pool.write_slot(slot, &vec![0xff; LAYOUT.slot_bytes()])
+            pool.write_slot(slot, &vec![0xff; self.layout().slot_bytes()])
                 .unwrap();
         }
         pool
@@ -107,7 +117,7 @@ impl Model {
             start = end;
         }
         let slots = (0..7).map(|slot| {
-            let mut bytes = vec![0; LAYOUT.slot_bytes()];
+            let mut bytes = vec![0; self.layout().slot_bytes()];
             pool.read_slot(slot, &mut bytes).unwrap();
             bytes
         });
@@ -278,13 +288,32 @@ fn equal_their_formulas_by_panels_and_by_rows() {
 }
 
 #[test]
+fn other_formats_of_keys_and_values_cost_what_they_round() {
+    let x = floats(1, 200 * HIDDEN);
+    for (format, most) in [
+        (KvFormat::same(KvDtype::Bf16), 5e-3),
+        (KvFormat::Q8, 1e-2),
+        (KvFormat::Q4, 0.2),
+    ] {
+        let model = model_with(GgmlDType::F32, RopeKind::Interleaved, true, format);
+        let got = model.run(&x, &[200], &Team::new(2)).0;
+        let error = relative_error(&got, &model.reference(&x));
+        assert!((most / 100.0..most).contains(&error), "{format}: {error}");
+    }
+}
+
+#[test]
 fn a_token_has_the_same_bits_in_any_chunk_with_any_threads_on_any_path() {
     let n = 300;
     let x = floats(2, n * HIDDEN);
     let every =
         |step: usize| -> Vec<usize> { (1..n).filter(|i| i % step == 0).chain([n]).collect() };
-    for dtype in [GgmlDType::F32, GgmlDType::Q4_1, GgmlDType::Q8_0] {
-        let model = model(dtype, RopeKind::Halves, true);
+    for (dtype, format) in [
+        (GgmlDType::F32, KvFormat::F16),
+        (GgmlDType::Q4_1, KvFormat::Q8),
+        (GgmlDType::Q8_0, KvFormat::Q4),
+    ] {
+        let model = model_with(dtype, RopeKind::Halves, true, format);
         let (want, slots) = model.run(&x, &[n], &Team::on(Path::Scalar, 1));
         let check = |ends: &[usize], team: &Team| {
             let (got, got_slots) = model.run(&x, ends, team);
@@ -334,7 +363,7 @@ fn the_last_token_alone_has_the_same_bits_and_all_keys_and_values_are_written() 
             let last = (n - 1) * HIDDEN;
             assert_eq!(bits(&got[last..]), bits(&want[last..]), "{n} tokens");
             for (slot, want) in slots.iter().enumerate() {
-                let mut bytes = vec![0; LAYOUT.slot_bytes()];
+                let mut bytes = vec![0; model.layout().slot_bytes()];
                 pool.read_slot(slot as u32, &mut bytes).unwrap();
                 assert!(&bytes == want, "slot {slot}, {n} tokens");
             }
@@ -401,13 +430,12 @@ fn what_does_not_fit_is_an_error_not_a_panic() {
         )
         .is_err()
     );
-    let other = KvPool::new(
+    let other = KvPool::reserved(
         KvLayout {
             num_layers: 2,
             ..LAYOUT
         },
         2,
-        &Device::Cpu,
     )
     .unwrap();
     assert!(

@@ -16,6 +16,19 @@ pub(crate) fn scale_of(max: f32) -> (f32, f32) {
     }
 }
 
+/// Which tokens are rounded twice: products add what the first rounding took off, which makes 15 bits of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    /// None.
+    Once,
+    /// The first one. The token at position 0 of a sequence needs that: its values are many times larger than those of all
+    /// others (Sun et al., Massive Activations in Large Language Models, 2024), every later token attends to it, and rounding
+    /// it alone is most of what int8 activations cost in perplexity.
+    FirstTwice,
+    /// All.
+    Twice,
+}
+
 /// Some tokens that a product multiplies together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
@@ -57,43 +70,49 @@ pub(crate) struct Activations {
     /// What a format needs of the sums; see `prepare`.
     pub(super) starts: Vec<i32>,
     pub(super) terms: Vec<f32>,
-    /// What rounding took off the first token, quantized in its turn, where it is asked for.
+    /// What rounding took off the first tokens, or all, quantized in its turn, where it is asked for.
     pub(super) rest: Option<Box<Activations>>,
 }
 
 impl Activations {
     /// Takes in `x` `[n, cols]`, `cols` a multiple of 32. A group depends on its own values alone.
-    ///
-    /// With `first_twice` the first token is rounded twice: products add what the first rounding took off, which makes 15
-    /// bits of 8. The token at position 0 of a sequence needs that. Its values are many times larger than those of all others
-    /// (Sun et al., Massive Activations in Large Language Models, 2024), every later token attends to it, and rounding it
-    /// alone is most of what int8 activations cost in perplexity.
-    pub(crate) fn quantize(&mut self, path: Path, x: &[f32], cols: usize, first_twice: bool) {
+    pub(crate) fn quantize(&mut self, path: Path, x: &[f32], cols: usize, rounding: Rounding) {
         assert!(cols.is_multiple_of(GROUP) && x.len().is_multiple_of(cols));
         (self.n, self.cols) = (x.len() / cols, cols);
         self.quants.resize(x.len(), 0);
         self.scales.resize(x.len() / GROUP, 0.0);
         self.sums.resize(x.len() / GROUP, [0; 2]);
         cpu::run(path, Quantize { x, out: self });
-        let rest = (first_twice && self.n > 0).then(|| self.rest_of_first(path, &x[..cols]));
-        self.rest = rest.map(Box::new);
+        let twice = match rounding {
+            Rounding::Once => 0,
+            Rounding::FirstTwice => self.n.min(1),
+            Rounding::Twice => self.n,
+        };
+        if twice == 0 {
+            self.rest = None;
+            return;
+        }
+        let mut rest = self.rest.take().unwrap_or_default();
+        let left = self.rest_of(&x[..twice * cols]);
+        rest.quantize(path, &left, cols, Rounding::Once);
+        self.rest = Some(rest);
     }
 
-    fn rest_of_first(&self, path: Path, x: &[f32]) -> Activations {
-        let tokens = self.tiles[0].tokens;
-        let groups = x.as_chunks::<GROUP>().0.iter().enumerate();
-        let rest: Vec<f32> = groups
-            .flat_map(|(g, x)| {
-                let scale = self.scales[g * tokens];
-                let quants = &self.quants[g * tokens * GROUP..][..GROUP];
-                x.iter()
-                    .zip(quants)
-                    .map(move |(x, quant)| x - scale * f32::from(*quant))
-            })
-            .collect();
-        let mut activations = Activations::default();
-        activations.quantize(path, &rest, x.len(), false);
-        activations
+    /// What rounding took off the first tokens, whose values are `x`.
+    fn rest_of(&self, x: &[f32]) -> Vec<f32> {
+        let groups = self.groups();
+        let mut rest = Vec::with_capacity(x.len());
+        for (token, x) in x.chunks_exact(self.cols).enumerate() {
+            let of_token = |tile: &&Tile| (tile.first..tile.first + tile.tokens).contains(&token);
+            let Tile { first, tokens } = self.tiles.iter().find(of_token).expect("a tile");
+            for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
+                let at = first * groups + g * tokens + token - first;
+                let (scale, quants) = (self.scales[at], &self.quants[at * GROUP..][..GROUP]);
+                let parts = x.iter().zip(quants);
+                rest.extend(parts.map(|(x, quant)| x - scale * f32::from(*quant)));
+            }
+        }
+        rest
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -174,7 +193,7 @@ mod tests {
                 let x: Vec<f32> = floats(1, n * 96).iter().map(|v| v * magnitude).collect();
                 for path in Path::available() {
                     let mut got = Activations::default();
-                    got.quantize(path, &x, 96, false);
+                    got.quantize(path, &x, 96, Rounding::Once);
                     for tile in got.tiles() {
                         for (token, g) in (0..tile.tokens).flat_map(|t| (0..3).map(move |g| (t, g)))
                         {
@@ -199,13 +218,34 @@ mod tests {
     }
 
     #[test]
+    fn rounding_twice_leaves_fifteen_bits_of_as_many_tokens_as_asked_for() {
+        let x = floats(4, 21 * 64);
+        for (rounding, twice) in [(Rounding::FirstTwice, 1), (Rounding::Twice, 21)] {
+            let mut got = Activations::default();
+            got.quantize(Path::best(), &x, 64, rounding);
+            let rest = got.rest.as_ref().unwrap();
+            assert_eq!(rest.n, twice);
+            let value = |of: &Activations, token: usize, i: usize| {
+                let in_tile = |tile: &&Tile| tile.first <= token;
+                let tile = of.tiles.iter().rfind(in_tile).unwrap();
+                let at = tile.first * 2 + i / 32 * tile.tokens + token - tile.first;
+                of.scales[at] * f32::from(of.quants[at * 32 + i % 32])
+            };
+            for (token, i) in (0..twice).flat_map(|token| (0..64).map(move |i| (token, i))) {
+                let twice = value(&got, token, i) + value(rest, token, i);
+                assert!((twice - x[token * 64 + i]).abs() < 1.0 / 127.0 / 127.0);
+            }
+        }
+    }
+
+    #[test]
     fn a_group_with_a_nan_has_a_nan_scale_on_every_path() {
         for at in 0..32 {
             let mut x = floats(2, 96);
             x[32 + at] = f32::NAN;
             for path in Path::available() {
                 let mut got = Activations::default();
-                got.quantize(path, &x, 96, false);
+                got.quantize(path, &x, 96, Rounding::Once);
                 assert!(got.scales[1].is_nan(), "{path:?} {at}");
                 assert!(!got.scales[0].is_nan() && !got.scales[2].is_nan());
             }

@@ -10,7 +10,7 @@ use crate::lanes::{GROUP, LANES, Lanes};
 /// A format of packed weights: weight = scale * (quant - OFFSET) + minimum.
 ///
 /// A **unit** is what shares a block in the file: `UNIT_GROUPS` groups of 32 weights along a row.
-pub(super) trait Format: 'static {
+pub(crate) trait Format: 'static {
     /// Bits of a quant.
     const BITS: usize;
     /// Taken off every quant.
@@ -76,7 +76,7 @@ const HALVES_OF_ROWS: usize = 2 * LANES;
 /// Formats with a scale, and perhaps a minimum, for each group.
 macro_rules! plain {
     ($name:ident, $bits:literal, $offset:literal, $minima:literal, $block:literal, $read:expr) => {
-        pub(super) struct $name;
+        pub(crate) struct $name;
 
         impl Format for $name {
             const BITS: usize = $bits;
@@ -136,7 +136,7 @@ plain!(Q8_0, 8, 128, false, 34, |block, quants| {
 /// In memory: scales [16] f16, negated scales of the minima [16] f16, then for each group 16 scales and 16 minima.
 macro_rules! with_minima {
     ($name:ident, $bits:literal, $block:literal, $read:expr) => {
-        pub(super) struct $name;
+        pub(crate) struct $name;
 
         impl Format for $name {
             const BITS: usize = $bits;
@@ -213,7 +213,7 @@ with_minima!(Q5K, 5, 176, |block, quants| {
 /// In memory: scales [16] f16, then for each half group 16 signed scales.
 macro_rules! with_signed_scales {
     ($name:ident, $bits:literal, $offset:literal, $block:literal, $scale_at:literal, $read:expr) => {
-        pub(super) struct $name;
+        pub(crate) struct $name;
 
         impl Format for $name {
             const BITS: usize = $bits;

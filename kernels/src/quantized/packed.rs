@@ -30,6 +30,14 @@ const LINE: usize = 4 * LANES;
 /// Quads of a group.
 pub(super) const QUADS: usize = GROUP / 4;
 
+/// Tiles of 16 rows that lie as the weights of a format do.
+pub(super) trait RowTiles<F> {
+    /// The quants of a tile: for each group `QUANT_BYTES`.
+    fn quants(&self, tile: usize) -> &[u8];
+    /// The scales of a tile: for each unit `SCALE_BYTES`.
+    fn scales(&self, tile: usize) -> &[u8];
+}
+
 /// Packed weights of one format. Rows beyond the last are 0.
 pub(super) struct Packed<F> {
     /// `[tile][group]`, each of `QUANT_BYTES`.
@@ -74,18 +82,6 @@ impl<F: Format> Packed<F> {
         packed
     }
 
-    /// The quants of a tile.
-    pub(super) fn quants(&self, tile: usize) -> &[u8] {
-        let len = self.groups * F::QUANT_BYTES;
-        &self.quants.bytes()[tile * len..][..len]
-    }
-
-    /// The scales of a tile.
-    pub(super) fn scales(&self, tile: usize) -> &[u8] {
-        let len = self.groups / F::UNIT_GROUPS * F::SCALE_BYTES;
-        &self.scales.bytes()[tile * len..][..len]
-    }
-
     /// Bytes in memory.
     pub(super) fn num_bytes(&self) -> usize {
         self.quants.bytes().len() + self.scales.bytes().len()
@@ -113,6 +109,18 @@ impl<F: Format> Packed<F> {
                 *out = minimum.map_or(value, |minimum| value + minimum[lane]);
             }
         }
+    }
+}
+
+impl<F: Format> RowTiles<F> for Packed<F> {
+    fn quants(&self, tile: usize) -> &[u8] {
+        let len = self.groups * F::QUANT_BYTES;
+        &self.quants.bytes()[tile * len..][..len]
+    }
+
+    fn scales(&self, tile: usize) -> &[u8] {
+        let len = self.groups / F::UNIT_GROUPS * F::SCALE_BYTES;
+        &self.scales.bytes()[tile * len..][..len]
     }
 }
 

@@ -1,13 +1,14 @@
-//! Products of packed weights and quantized activations.
+//! Products of packed rows (of weights, or keys) and quantized activations.
 //!
 //! An output element is one lane of one sum: for each group in order, the integer dot product of its quants times the two
 //! scales, then its minimum times the sum of the activations. Which tile, thread or path computed it changes no bit.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::activations::{Activations, Tile};
 use super::format::Format;
-use super::packed::{Packed, QUADS, spread};
+use super::packed::{QUADS, RowTiles, spread};
 use crate::cpu::Kernel;
 use crate::lanes::{GROUP, LANES, Lanes, unrolled};
 use crate::output::Output;
@@ -19,17 +20,18 @@ const AHEAD_BYTES: usize = 4096;
 const MOST_TOKENS: usize = 64;
 
 /// Tiles of rows times all tokens of `x`.
-pub(super) struct Product<'a, F> {
-    pub(super) weights: &'a Packed<F>,
+pub(super) struct Product<'a, F, W> {
+    pub(super) weights: &'a W,
     /// Prepared for `F`.
     pub(super) x: &'a Activations,
     /// Tiles of 16 rows.
     pub(super) tiles: Range<usize>,
     /// `[tokens, rows]`
     pub(super) out: Output<'a>,
+    pub(super) format: PhantomData<F>,
 }
 
-impl<F: Format> Kernel for Product<'_, F> {
+impl<F: Format, W: RowTiles<F>> Kernel for Product<'_, F, W> {
     type Out = ();
 
     #[inline(always)]
@@ -63,7 +65,7 @@ struct Operands<'a> {
     terms: &'a [f32],
 }
 
-impl<F: Format> Product<'_, F> {
+impl<F: Format, W: RowTiles<F>> Product<'_, F, W> {
     #[inline(always)]
     fn operands(&self, row_tile: usize, tile: &Tile) -> Operands<'_> {
         let groups = self.x.groups();

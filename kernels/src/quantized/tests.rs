@@ -79,7 +79,7 @@ fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
     x.chunks_exact(cols)
         .flat_map(|x| {
             let mut quantized = Activations::default();
-            quantized.quantize(Path::Scalar, x, cols, false);
+            quantized.quantize(Path::Scalar, x, cols, Rounding::Once);
             (0..cols)
                 .map(|i| f32::from(quantized.quants[i]) * quantized.scales[i / GROUP])
                 .collect::<Vec<_>>()
@@ -154,7 +154,9 @@ fn a_first_token_rounded_twice_is_as_good_as_floats_and_the_others_keep_their_bi
         let x = floats(7, 21 * cols);
         let once = matrix.forward(&x, &Team::new(1)).unwrap();
         for path in Path::available() {
-            let twice = matrix.product(&x, &Team::on(path, 2), true).unwrap();
+            let twice = matrix
+                .product(&x, &Team::on(path, 2), Rounding::FirstTwice)
+                .unwrap();
             let want = float_product(&matrix, &x[..cols]);
             let error = relative_error(&twice[..rows], &want);
             assert!(error < 1e-4, "{dtype:?} {path:?}: {error}");

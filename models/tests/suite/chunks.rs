@@ -6,7 +6,7 @@ use models::tiny::TinyModel;
 use models::{Architecture, Error, Model};
 use rand::{Rng, SeedableRng};
 
-use crate::support::{default_model, default_model_path, load_on, sequence, tiny, tokens};
+use crate::support::{default_model, default_model_path, load_in, load_on, sequence, tiny, tokens};
 
 /// Bits of logits and the bytes of all blocks.
 #[derive(PartialEq)]
@@ -99,8 +99,6 @@ fn tiny_models_do_not_see_how_the_prompt_was_cut() {
         TinyModel::new(Architecture::Qwen2, 1),
         TinyModel::new(Architecture::Qwen3, 1),
         TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4K),
-        TinyModel::wide(Architecture::Qwen3, 1, GgmlDType::Q8_0),
-        TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4_1),
     ] {
         let (_dir, _, loaded) = tiny(&model);
         let tokens = tokens(131, loaded.config().vocab_size, 4);
@@ -111,6 +109,34 @@ fn tiny_models_do_not_see_how_the_prompt_was_cut() {
                 "{:?} cut at {cuts:?}",
                 model.architecture
             );
+        }
+    }
+}
+
+#[test]
+fn no_format_of_keys_and_values_lets_a_model_see_how_the_prompt_was_cut() {
+    for (model, kv) in [
+        (
+            TinyModel::wide(Architecture::Qwen3, 1, GgmlDType::Q8_0),
+            "q8",
+        ),
+        (
+            TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4_1),
+            "q4",
+        ),
+        (
+            TinyModel::wide(Architecture::Llama, 1, GgmlDType::Q4_1),
+            "bf16/q8",
+        ),
+    ] {
+        let (_dir, path, _) = tiny(&model);
+        let loaded = load_in(&path, Team::new(2), kv.parse().unwrap());
+        assert_eq!(loaded.info().kv_format, kv);
+        let tokens = tokens(131, loaded.config().vocab_size, 4);
+        let (all, expected) = whole(&loaded, &tokens);
+        for cuts in splits(tokens.len(), 6) {
+            let outcome = run(&loaded, &tokens, &cuts, Some(&all));
+            assert!(outcome == expected, "{kv} cut at {cuts:?}");
         }
     }
 }

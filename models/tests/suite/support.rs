@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use candle_core::Device;
-use kernels::{BLOCK_TOKENS, KvPool, Team};
+use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Team};
 use models::tiny::{self, TinyModel};
-use models::{DigestCache, Model};
+use models::{DigestCache, LoadOptions, Model};
 
 /// The default model file: `REPRISE_TEST_MODEL`, else where `cargo xtask` puts it.
 pub fn default_model_path() -> PathBuf {
@@ -35,7 +34,16 @@ pub fn load(path: &Path) -> Model {
 }
 
 pub fn load_on(path: &Path, team: Team) -> Model {
-    Model::load_on(path, team, &DigestCache::new(None)).expect("the model loads")
+    load_in(path, team, KvFormat::F16)
+}
+
+/// What is compared with other programs keeps keys and values in f16 as they do; laws hold in any format.
+pub fn load_in(path: &Path, team: Team, kv: KvFormat) -> Model {
+    let options = LoadOptions {
+        kv,
+        ..LoadOptions::default()
+    };
+    Model::load_with(path, team, &DigestCache::new(None), options).expect("the model loads")
 }
 
 /// A tiny model and the folder that holds its file.
@@ -50,7 +58,7 @@ pub fn tiny(model: &TinyModel) -> (tempfile::TempDir, PathBuf, Model) {
 /// A pool and a table for one sequence; the slots stand in reverse, so that a table is needed.
 pub fn sequence(model: &Model, num_tokens: usize) -> (KvPool, Vec<u32>) {
     let blocks = num_tokens.div_ceil(BLOCK_TOKENS);
-    let pool = KvPool::new(model.kv_layout(), blocks + 1, &Device::Cpu).expect("a pool");
+    let pool = KvPool::reserved(model.kv_layout(), blocks + 1).expect("a pool");
     (pool, (1..=blocks as u32).rev().collect())
 }
 
