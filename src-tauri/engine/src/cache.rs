@@ -249,10 +249,13 @@ impl Cache {
     /// Opens this model's pool in the store and returns what is in it, parents before children.
     fn open_pool(&self) -> Vec<Block> {
         let layout = self.model.kv_layout();
+        // The rows of a slab stand in the order of their tokens, so that a tile is one row.
         let format = SlotFormat {
             block_tokens: BLOCK_TOKENS as u32,
-            num_slabs: layout.num_slabs() as u32,
-            slab_bytes: layout.slab_bytes() as u32,
+            tile_tokens: 1,
+            num_layers: layout.num_layers as u32,
+            key_slab_bytes: layout.slab_bytes() as u32,
+            value_slab_bytes: layout.slab_bytes() as u32,
         };
         let mut store = lock(&self.store);
         match store.open_pool(&self.fingerprint, format, self.model.name()) {
