@@ -80,7 +80,7 @@ impl Cache {
     /// Whether the store has the block; panics if it hands out wrong bytes.
     pub fn has(&mut self, fingerprint: &Fingerprint, block: &Block) -> bool {
         let mut out = vec![0xEE; FORMAT.payload_bytes()];
-        match self.store().get(fingerprint, block, &mut out) {
+        match get(self.store(), fingerprint, block, &mut out) {
             None => false,
             Some(()) => {
                 let expected = payload(block);
@@ -114,6 +114,22 @@ impl Cache {
     pub fn disk_bytes(&self) -> u64 {
         disk_bytes(&self.dir())
     }
+}
+
+/// Reads one block. None if the store has not its very bytes; it is then dropped.
+pub fn get(
+    store: &mut BlockStore,
+    fingerprint: &Fingerprint,
+    block: &Block,
+    out: &mut [u8],
+) -> Option<()> {
+    let plan = store.plan(fingerprint, std::slice::from_ref(block))?;
+    if plan.num_blocks() == 0 {
+        return None;
+    }
+    let outcome = plan.run(&mut [out]);
+    store.drop_unreadable(&plan, &outcome);
+    (outcome.num_good == 1).then_some(())
 }
 
 fn disk_bytes(dir: &Path) -> u64 {
