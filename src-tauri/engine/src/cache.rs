@@ -1,11 +1,10 @@
 //! The KV cache of one model over its tiers: pool, prefix tree, block store.
 //!
-//! Brings blocks into the pool, makes room in it, and sends what is new to the writer. It does not decide which tokens
+//! Makes room in the pool, brings blocks into it (`restore`), and sends what is new to the writer. It does not decide which tokens
 //! are wanted (the session does) and never runs the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use candle_core::Device;
 use kernels::BLOCK_TOKENS;
@@ -20,12 +19,13 @@ use crate::{Error, Result};
 /// Everything that outlives a turn for one loaded model.
 pub struct Cache {
     model: Arc<Model>,
-    fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     store: Arc<Mutex<BlockStore>>,
     pub(crate) pool: BlockPool,
     pub(crate) tree: PrefixTree,
     pub(crate) writer: Writer,
-    payload: Vec<u8>,
+    /// What blocks are read into on their way from disk; kept, since fresh memory costs more than the copy.
+    pub(crate) buffers: Vec<Vec<u8>>,
 }
 
 impl Cache {
@@ -47,7 +47,6 @@ impl Cache {
         let pool = BlockPool::new(layout, slots_for_bytes.max(2), device)?;
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, layout.slot_bytes(), Arc::clone(&store));
-        let payload = vec![0; layout.slot_bytes()];
         let mut cache = Self {
             model,
             fingerprint,
@@ -55,7 +54,7 @@ impl Cache {
             pool,
             tree,
             writer,
-            payload,
+            buffers: Vec::new(),
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -106,50 +105,6 @@ impl Cache {
         }
     }
 
-    /// Makes a block resident. False when it could not be had: it is then forgotten, and nothing else has changed.
-    ///
-    /// # Errors
-    /// When there is no room in the pool, or the device fails.
-    pub(crate) fn make_resident(&mut self, id: &BlockId) -> Result<bool> {
-        let Some(node) = self.tree.get(id) else {
-            return Ok(false);
-        };
-        if node.slot.is_some() {
-            return Ok(true);
-        }
-        if node.saved == Saved::Queued {
-            self.flush();
-        }
-        let start = Instant::now();
-        let Some(node) = self.tree.get(id) else {
-            return Ok(false);
-        };
-        let block = node.block.clone();
-        if lock(&self.store)
-            .get(&self.fingerprint, &block, &mut self.payload)
-            .is_none()
-        {
-            self.tree.forget_saved(id);
-            return Ok(false);
-        }
-        let slot = self.allocate()?;
-        if let Err(error) = self.pool.kv().write_slot(slot, &self.payload) {
-            self.pool.release(slot);
-            return Err(error.into());
-        }
-        match self.tree.get_mut(id) {
-            Some(node) => {
-                node.slot = Some(slot);
-                node.restored_ms = Some(start.elapsed().as_secs_f64() * 1e3);
-                Ok(true)
-            }
-            None => {
-                self.pool.release(slot);
-                Ok(false)
-            }
-        }
-    }
-
     /// Keeps a finished block: the caller's slot becomes the tree's, or, where the tree has the block already, the
     /// caller's slot is released and the tree's is returned. The caller holds one reference to what is returned.
     pub(crate) fn register(&mut self, block: Block, slot: u32) -> u32 {
@@ -192,7 +147,7 @@ impl Cache {
             return Ok(());
         };
         let block = block.clone();
-        let mut payload = vec![0; self.payload.len()];
+        let mut payload = vec![0; self.pool.kv().layout().slot_bytes()];
         self.pool.kv().read_slot(*slot, &mut payload)?;
         let queued = match wait {
             Wait::ForRoom => self.writer.save(block, payload),
@@ -204,8 +159,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits for the writer and takes its answers.
+    /// Waits until what was handed to the writer is on disk.
     pub fn flush(&mut self) {
+        self.wait_for_writer();
+    }
+
+    /// Waits for the writer and takes its answers.
+    pub(crate) fn wait_for_writer(&mut self) {
         self.writer.flush();
         self.collect_results();
     }

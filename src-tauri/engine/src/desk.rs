@@ -104,6 +104,11 @@ impl Desk {
         !self.turns.is_empty() || self.closing
     }
 
+    /// Whether another conversation waits to be warmed: its reader has left the one before.
+    pub(crate) fn has_warm(&self) -> bool {
+        self.later.iter().any(is_warm)
+    }
+
     /// The next request that may be answered in the middle of a reply.
     pub(crate) fn next_question(&mut self) -> Option<Envelope> {
         let is_question = |envelope: &Envelope| {
@@ -139,6 +144,16 @@ impl Desk {
                     request: Request::Shutdown,
                     answers,
                 });
+            }
+            Request::Warm { .. } => {
+                // There is one reader: who opens a conversation has left the one before.
+                let (left, kept) = self.later.drain(..).partition(is_warm);
+                self.later = kept;
+                let left: VecDeque<Envelope> = left;
+                for envelope in left {
+                    let _ = envelope.answers.send(Answer::Done);
+                }
+                self.later.push_back(Envelope { request, answers });
             }
             request => self.later.push_back(Envelope { request, answers }),
         }
@@ -288,6 +303,10 @@ pub(crate) enum Work {
     Other(Envelope),
 }
 
+fn is_warm(envelope: &Envelope) -> bool {
+    matches!(envelope.request, Request::Warm { .. })
+}
+
 /// The first line of a message, cut at a word.
 fn title(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
@@ -310,7 +329,7 @@ mod tests {
     use store::{History, NewConversation};
 
     use super::{Desk, Work, title};
-    use crate::request::{Envelope, Request};
+    use crate::request::{Answer, Envelope, Request};
     use crate::turn::{Turn, TurnOptions};
 
     #[test]
@@ -346,6 +365,45 @@ mod tests {
                 .unwrap();
             assert!(matches!(desk.next(), Some(Work::Turn(_))));
         }
+    }
+
+    #[test]
+    fn a_conversation_that_was_left_is_not_warmed() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(&folder.path().join("history.db")).unwrap();
+        let (requests, inbox) = channel();
+        let mut desk = Desk::new(inbox, Arc::new(Mutex::new(history)), || 0);
+        let send = |request| {
+            let (answers, events) = channel();
+            requests.send(Envelope { request, answers }).unwrap();
+            events
+        };
+        let warm = |name: &str| Request::Warm {
+            conversation: name.to_owned().into(),
+        };
+        let left = send(warm("left"));
+        send(Request::Loaded);
+        send(warm("opened"));
+        let mut done = Vec::new();
+        for _ in 0..2 {
+            let Some(Work::Other(Envelope { request, .. })) = desk.next() else {
+                panic!("two requests wait")
+            };
+            done.push(request);
+        }
+        assert!(matches!(&done[0], Request::Loaded));
+        assert!(
+            matches!(&done[1], Request::Warm { conversation } if conversation.as_str() == "opened")
+        );
+        assert!(matches!(left.try_recv(), Ok(Answer::Done)), "answered");
+
+        assert!(!desk.has_warm(), "nobody waits for the running one to end");
+        send(Request::Loaded);
+        desk.poll();
+        assert!(!desk.has_warm());
+        send(warm("left"));
+        desk.poll();
+        assert!(desk.has_warm(), "the reader went elsewhere");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod prompt;
 mod question;
 mod reply;
 mod request;
+mod restore;
 mod session;
 mod tree;
 mod turn;

@@ -187,33 +187,9 @@ impl Session {
             let found = cache.tree.find(prompt);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
-            // What is resident is held first, so that restoring the rest cannot evict it.
-            let held: Vec<Option<u32>> = ids
-                .iter()
-                .map(|id| cache.tree.get(id).and_then(|node| node.slot))
-                .collect();
-            for slot in held.iter().flatten() {
-                cache.pool.retain(*slot);
-            }
-            let mut restored = Ok(true);
-            for (id, held) in ids.iter().zip(held) {
-                if let Some(slot) = held {
-                    self.table.push(slot);
-                } else if let Ok(true) = restored {
-                    restored = cache.make_resident(id);
-                    if let Some(slot) = cache.tree.get(id).and_then(|node| node.slot) {
-                        cache.pool.retain(slot);
-                        self.table.push(slot);
-                    }
-                }
-            }
-            match restored {
-                Ok(true) => return Ok(found),
-                Ok(false) => self.clear(cache),
-                Err(error) => {
-                    self.clear(cache);
-                    return Err(error);
-                }
+            if let Some(table) = cache.hold(&ids)? {
+                self.table = table;
+                return Ok(found);
             }
         }
     }

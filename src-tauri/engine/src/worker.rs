@@ -200,7 +200,8 @@ impl Worker {
             .map(|cache| cache.model().info().clone())
     }
 
-    /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn.
+    /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn, and for the
+    /// conversation that the reader went to instead.
     fn warm(&mut self, id: &ConversationId) -> Result<()> {
         let conversation = self.conversation(id)?;
         self.load(conversation.model.as_deref())?;
@@ -211,11 +212,15 @@ impl Worker {
         let prompt = prompt::build(&self.desk.history(), cache.model(), &conversation, &parts)?;
         let found: Vec<BlockId> = cache.tree.find(&prompt.tokens).blocks().collect();
         cache.tree.touch(&found);
-        for id in &found {
+        for blocks in found.chunks(cache.blocks_per_restore()) {
             self.desk.poll();
-            if self.desk.has_turn() || !cache.make_resident(id)? {
+            if self.desk.has_turn() || self.desk.has_warm() {
                 break;
             }
+            let Some(slots) = cache.hold(blocks)? else {
+                break;
+            };
+            slots.iter().for_each(|slot| cache.pool.release(*slot));
         }
         Ok(())
     }
