@@ -1,6 +1,6 @@
 //! The KV cache of one model over its tiers: pool, prefix tree, block store.
 //!
-//! Makes room in the pool, brings blocks into it (`restore`), and sends what is new to the writer. It does not decide which tokens
+//! Makes room in the pool, brings blocks into it (`restore`), and keeps what is new for the writer (`backlog`). It does not decide which tokens
 //! are wanted (the session does) and never runs the model.
 
 use std::collections::HashSet;
@@ -11,8 +11,9 @@ use kernels::BLOCK_TOKENS;
 use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
+use crate::backlog::Backlog;
 use crate::pool::BlockPool;
-use crate::tree::{Node, PrefixTree, Saved};
+use crate::tree::{PrefixTree, Saved};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
 
@@ -26,6 +27,11 @@ pub struct Cache {
     pub(crate) writer: Writer,
     /// What blocks are read into on their way from disk; kept, since fresh memory costs more than the copy.
     pub(crate) buffers: Vec<Vec<u8>>,
+    pub(crate) backlog: Backlog,
+    /// Payload buffers that came back from the writer.
+    pub(crate) spare: Vec<Vec<u8>>,
+    /// Whether the store takes blocks of this model.
+    pub(crate) is_saving: bool,
 }
 
 impl Cache {
@@ -46,7 +52,7 @@ impl Cache {
         // Two slots are the least that can copy a partly matching block.
         let pool = BlockPool::new(layout, slots_for_bytes.max(2), device)?;
         let tree = PrefixTree::new(fingerprint);
-        let writer = Writer::start(fingerprint, layout.slot_bytes(), Arc::clone(&store));
+        let writer = Writer::start(fingerprint, Arc::clone(&store));
         let mut cache = Self {
             model,
             fingerprint,
@@ -55,6 +61,9 @@ impl Cache {
             tree,
             writer,
             buffers: Vec::new(),
+            backlog: Backlog::default(),
+            spare: Vec::new(),
+            is_saving: false,
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -126,48 +135,11 @@ impl Cache {
             None => {
                 node.slot = Some(slot);
                 self.pool.retain(slot);
-                // A failed copy leaves the block unsaved: it is tried again when the session closes.
-                if let Err(error) = self.save(&id, Wait::Never) {
-                    tracing::warn!(%error, "block not saved");
-                }
+                self.save_later(id);
+                self.save_overdue();
                 slot
             }
         }
-    }
-
-    /// Hands an unsaved resident block to the writer.
-    pub(crate) fn save(&mut self, id: &BlockId, wait: Wait) -> Result<()> {
-        let Some(Node {
-            block,
-            slot: Some(slot),
-            saved: Saved::No,
-            ..
-        }) = self.tree.get(id)
-        else {
-            return Ok(());
-        };
-        let block = block.clone();
-        let mut payload = vec![0; self.pool.kv().layout().slot_bytes()];
-        self.pool.kv().read_slot(*slot, &mut payload)?;
-        let queued = match wait {
-            Wait::ForRoom => self.writer.save(block, payload),
-            Wait::Never => self.writer.try_save(block, payload).is_ok(),
-        };
-        if queued && let Some(node) = self.tree.get_mut(id) {
-            node.saved = Saved::Queued;
-        }
-        Ok(())
-    }
-
-    /// Waits until what was handed to the writer is on disk.
-    pub fn flush(&mut self) {
-        self.wait_for_writer();
-    }
-
-    /// Waits for the writer and takes its answers.
-    pub(crate) fn wait_for_writer(&mut self) {
-        self.writer.flush();
-        self.collect_results();
     }
 
     /// Saves whatever is resident and unsaved, and waits for it: before the model goes, or the process ends.
@@ -178,11 +150,7 @@ impl Cache {
             .filter(|(_, node)| node.saved == Saved::No)
             .map(|(id, _)| *id)
             .collect();
-        for id in unsaved {
-            if let Err(error) = self.save(&id, Wait::ForRoom) {
-                tracing::warn!(%error, "block not saved");
-            }
-        }
+        unsaved.into_iter().for_each(|id| self.save_later(id));
         self.flush();
     }
 
@@ -207,7 +175,7 @@ impl Cache {
     }
 
     /// Opens this model's pool in the store and returns what is in it, parents before children.
-    fn open_pool(&self) -> Vec<Block> {
+    fn open_pool(&mut self) -> Vec<Block> {
         let layout = self.model.kv_layout();
         // The rows of a slab stand in the order of their tokens, so that a tile is one row.
         let format = SlotFormat {
@@ -218,7 +186,8 @@ impl Cache {
             value_slab_bytes: layout.slab_bytes() as u32,
         };
         let mut store = lock(&self.store);
-        match store.open_pool(&self.fingerprint, format, self.model.name()) {
+        self.is_saving = store.open_pool(&self.fingerprint, format, self.model.name());
+        match self.is_saving {
             true => store.blocks(&self.fingerprint),
             false => Vec::new(),
         }
@@ -253,23 +222,13 @@ impl Cache {
         }
         self.tree.prune(id);
     }
-
-    fn collect_results(&mut self) {
-        let results: Vec<_> = self.writer.results().collect();
-        for (id, on_disk) in results {
-            if let Some(node) = self.tree.get_mut(&id) {
-                node.saved = if on_disk { Saved::Yes } else { Saved::No };
-            }
-            self.tree.prune(&id);
-        }
-    }
 }
 
 /// Whether to wait for the writer's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Leave the block unsaved when the queue is full: for the token path.
+    /// Leave the block for later: for the token path, and while nobody may be kept waiting.
     Never,
-    /// Wait until there is room: between turns.
+    /// Wait until there is room: when its slot is needed, or before the end.
     ForRoom,
 }

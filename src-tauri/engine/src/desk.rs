@@ -1,8 +1,9 @@
 //! The desk: takes requests in, also while a turn runs, and puts the user's words into history at once (law 6).
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
 
@@ -12,6 +13,9 @@ use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
 const TITLE_CHARS: usize = 48;
+
+/// How long the disk is given between two looks at what is left to do.
+const IDLE_PAUSE: Duration = Duration::from_millis(2);
 
 /// A turn whose words are stored and whose reply is still to be written.
 #[derive(Debug)]
@@ -72,8 +76,9 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end.
-    pub(crate) fn next(&mut self) -> Option<Work> {
+    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end. While there is none
+    /// `idle` is called, again and again as long as it says that something is left to do.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> bool) -> Option<Work> {
         loop {
             // Before anything is taken in: who has seen the last event of a turn may send the next one.
             self.running = None;
@@ -86,7 +91,13 @@ impl Desk {
             if let Some(envelope) = self.later.pop_front() {
                 return Some(Work::Other(envelope));
             }
-            let envelope = self.inbox.recv().ok()?;
+            let envelope = match idle() {
+                true => match self.inbox.recv_timeout(IDLE_PAUSE) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    envelope => envelope.ok()?,
+                },
+                false => self.inbox.recv().ok()?,
+            };
             self.take(envelope);
         }
     }
@@ -363,7 +374,7 @@ mod tests {
                     answers: channel().0,
                 })
                 .unwrap();
-            assert!(matches!(desk.next(), Some(Work::Turn(_))));
+            assert!(matches!(desk.next(&mut || false), Some(Work::Turn(_))));
         }
     }
 
@@ -386,7 +397,7 @@ mod tests {
         send(warm("opened"));
         let mut done = Vec::new();
         for _ in 0..2 {
-            let Some(Work::Other(Envelope { request, .. })) = desk.next() else {
+            let Some(Work::Other(Envelope { request, .. })) = desk.next(&mut || false) else {
                 panic!("two requests wait")
             };
             done.push(request);

@@ -91,6 +91,10 @@ impl BlockStore {
             tracing::warn!(?format, "blocks of this shape are not saved");
             return false;
         }
+        if format.slot_bytes() > self.budget_bytes {
+            tracing::info!(self.budget_bytes, "no block fits into the budget");
+            return false;
+        }
         if self
             .pools
             .get(fingerprint)
