@@ -1,31 +1,37 @@
 //! The KV cache of one model over its tiers: pool, prefix tree, block store.
 //!
-//! Brings blocks into the pool, makes room in it, and sends what is new to the writer. It does not decide which tokens
+//! Makes room in the pool, brings blocks into it (`restore`), and keeps what is new for the writer (`backlog`). It does not decide which tokens
 //! are wanted (the session does) and never runs the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use candle_core::Device;
 use kernels::BLOCK_TOKENS;
 use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
+use crate::backlog::Backlog;
 use crate::pool::BlockPool;
-use crate::tree::{Node, PrefixTree, Saved};
+use crate::tree::{PrefixTree, Saved};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
 
 /// Everything that outlives a turn for one loaded model.
 pub struct Cache {
     model: Arc<Model>,
-    fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     store: Arc<Mutex<BlockStore>>,
     pub(crate) pool: BlockPool,
     pub(crate) tree: PrefixTree,
     pub(crate) writer: Writer,
-    payload: Vec<u8>,
+    /// What blocks are read into on their way from disk; kept, since fresh memory costs more than the copy.
+    pub(crate) buffers: Vec<Vec<u8>>,
+    pub(crate) backlog: Backlog,
+    /// Payload buffers that came back from the writer.
+    pub(crate) spare: Vec<Vec<u8>>,
+    /// Whether the store takes blocks of this model.
+    pub(crate) is_saving: bool,
 }
 
 impl Cache {
@@ -46,8 +52,7 @@ impl Cache {
         // Two slots are the least that can copy a partly matching block.
         let pool = BlockPool::new(layout, slots_for_bytes.max(2), device)?;
         let tree = PrefixTree::new(fingerprint);
-        let writer = Writer::start(fingerprint, layout.slot_bytes(), Arc::clone(&store));
-        let payload = vec![0; layout.slot_bytes()];
+        let writer = Writer::start(fingerprint, Arc::clone(&store));
         let mut cache = Self {
             model,
             fingerprint,
@@ -55,7 +60,10 @@ impl Cache {
             pool,
             tree,
             writer,
-            payload,
+            buffers: Vec::new(),
+            backlog: Backlog::default(),
+            spare: Vec::new(),
+            is_saving: false,
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -106,50 +114,6 @@ impl Cache {
         }
     }
 
-    /// Makes a block resident. False when it could not be had: it is then forgotten, and nothing else has changed.
-    ///
-    /// # Errors
-    /// When there is no room in the pool, or the device fails.
-    pub(crate) fn make_resident(&mut self, id: &BlockId) -> Result<bool> {
-        let Some(node) = self.tree.get(id) else {
-            return Ok(false);
-        };
-        if node.slot.is_some() {
-            return Ok(true);
-        }
-        if node.saved == Saved::Queued {
-            self.flush();
-        }
-        let start = Instant::now();
-        let Some(node) = self.tree.get(id) else {
-            return Ok(false);
-        };
-        let block = node.block.clone();
-        if lock(&self.store)
-            .get(&self.fingerprint, &block, &mut self.payload)
-            .is_none()
-        {
-            self.tree.forget_saved(id);
-            return Ok(false);
-        }
-        let slot = self.allocate()?;
-        if let Err(error) = self.pool.kv().write_slot(slot, &self.payload) {
-            self.pool.release(slot);
-            return Err(error.into());
-        }
-        match self.tree.get_mut(id) {
-            Some(node) => {
-                node.slot = Some(slot);
-                node.restored_ms = Some(start.elapsed().as_secs_f64() * 1e3);
-                Ok(true)
-            }
-            None => {
-                self.pool.release(slot);
-                Ok(false)
-            }
-        }
-    }
-
     /// Keeps a finished block: the caller's slot becomes the tree's, or, where the tree has the block already, the
     /// caller's slot is released and the tree's is returned. The caller holds one reference to what is returned.
     pub(crate) fn register(&mut self, block: Block, slot: u32) -> u32 {
@@ -171,43 +135,11 @@ impl Cache {
             None => {
                 node.slot = Some(slot);
                 self.pool.retain(slot);
-                // A failed copy leaves the block unsaved: it is tried again when the session closes.
-                if let Err(error) = self.save(&id, Wait::Never) {
-                    tracing::warn!(%error, "block not saved");
-                }
+                self.save_later(id);
+                self.save_overdue();
                 slot
             }
         }
-    }
-
-    /// Hands an unsaved resident block to the writer.
-    pub(crate) fn save(&mut self, id: &BlockId, wait: Wait) -> Result<()> {
-        let Some(Node {
-            block,
-            slot: Some(slot),
-            saved: Saved::No,
-            ..
-        }) = self.tree.get(id)
-        else {
-            return Ok(());
-        };
-        let block = block.clone();
-        let mut payload = vec![0; self.payload.len()];
-        self.pool.kv().read_slot(*slot, &mut payload)?;
-        let queued = match wait {
-            Wait::ForRoom => self.writer.save(block, payload),
-            Wait::Never => self.writer.try_save(block, payload).is_ok(),
-        };
-        if queued && let Some(node) = self.tree.get_mut(id) {
-            node.saved = Saved::Queued;
-        }
-        Ok(())
-    }
-
-    /// Waits for the writer and takes its answers.
-    pub fn flush(&mut self) {
-        self.writer.flush();
-        self.collect_results();
     }
 
     /// Saves whatever is resident and unsaved, and waits for it: before the model goes, or the process ends.
@@ -218,11 +150,7 @@ impl Cache {
             .filter(|(_, node)| node.saved == Saved::No)
             .map(|(id, _)| *id)
             .collect();
-        for id in unsaved {
-            if let Err(error) = self.save(&id, Wait::ForRoom) {
-                tracing::warn!(%error, "block not saved");
-            }
-        }
+        unsaved.into_iter().for_each(|id| self.save_later(id));
         self.flush();
     }
 
@@ -247,15 +175,19 @@ impl Cache {
     }
 
     /// Opens this model's pool in the store and returns what is in it, parents before children.
-    fn open_pool(&self) -> Vec<Block> {
+    fn open_pool(&mut self) -> Vec<Block> {
         let layout = self.model.kv_layout();
+        // The rows of a slab stand in the order of their tokens, so that a tile is one row.
         let format = SlotFormat {
             block_tokens: BLOCK_TOKENS as u32,
-            num_slabs: layout.num_slabs() as u32,
-            slab_bytes: layout.slab_bytes() as u32,
+            tile_tokens: 1,
+            num_layers: layout.num_layers as u32,
+            key_slab_bytes: layout.slab_bytes() as u32,
+            value_slab_bytes: layout.slab_bytes() as u32,
         };
         let mut store = lock(&self.store);
-        match store.open_pool(&self.fingerprint, format, self.model.name()) {
+        self.is_saving = store.open_pool(&self.fingerprint, format, self.model.name());
+        match self.is_saving {
             true => store.blocks(&self.fingerprint),
             false => Vec::new(),
         }
@@ -290,23 +222,13 @@ impl Cache {
         }
         self.tree.prune(id);
     }
-
-    fn collect_results(&mut self) {
-        let results: Vec<_> = self.writer.results().collect();
-        for (id, on_disk) in results {
-            if let Some(node) = self.tree.get_mut(&id) {
-                node.saved = if on_disk { Saved::Yes } else { Saved::No };
-            }
-            self.tree.prune(&id);
-        }
-    }
 }
 
 /// Whether to wait for the writer's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Leave the block unsaved when the queue is full: for the token path.
+    /// Leave the block for later: for the token path, and while nobody may be kept waiting.
     Never,
-    /// Wait until there is room: between turns.
+    /// Wait until there is room: when its slot is needed, or before the end.
     ForRoom,
 }

@@ -1,8 +1,9 @@
 //! The desk: takes requests in, also while a turn runs, and puts the user's words into history at once (law 6).
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
 
@@ -12,6 +13,9 @@ use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
 const TITLE_CHARS: usize = 48;
+
+/// How long the disk is given between two looks at what is left to do.
+const IDLE_PAUSE: Duration = Duration::from_millis(2);
 
 /// A turn whose words are stored and whose reply is still to be written.
 #[derive(Debug)]
@@ -72,8 +76,9 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end.
-    pub(crate) fn next(&mut self) -> Option<Work> {
+    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end. While there is none
+    /// `idle` is called, again and again as long as it says that something is left to do.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> bool) -> Option<Work> {
         loop {
             // Before anything is taken in: who has seen the last event of a turn may send the next one.
             self.running = None;
@@ -86,7 +91,13 @@ impl Desk {
             if let Some(envelope) = self.later.pop_front() {
                 return Some(Work::Other(envelope));
             }
-            let envelope = self.inbox.recv().ok()?;
+            let envelope = match idle() {
+                true => match self.inbox.recv_timeout(IDLE_PAUSE) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    envelope => envelope.ok()?,
+                },
+                false => self.inbox.recv().ok()?,
+            };
             self.take(envelope);
         }
     }
@@ -102,6 +113,11 @@ impl Desk {
     /// Whether a turn waits, so that side work should make way.
     pub(crate) fn has_turn(&self) -> bool {
         !self.turns.is_empty() || self.closing
+    }
+
+    /// Whether another conversation waits to be warmed: its reader has left the one before.
+    pub(crate) fn has_warm(&self) -> bool {
+        self.later.iter().any(is_warm)
     }
 
     /// The next request that may be answered in the middle of a reply.
@@ -139,6 +155,16 @@ impl Desk {
                     request: Request::Shutdown,
                     answers,
                 });
+            }
+            Request::Warm { .. } => {
+                // There is one reader: who opens a conversation has left the one before.
+                let (left, kept) = self.later.drain(..).partition(is_warm);
+                self.later = kept;
+                let left: VecDeque<Envelope> = left;
+                for envelope in left {
+                    let _ = envelope.answers.send(Answer::Done);
+                }
+                self.later.push_back(Envelope { request, answers });
             }
             request => self.later.push_back(Envelope { request, answers }),
         }
@@ -288,6 +314,10 @@ pub(crate) enum Work {
     Other(Envelope),
 }
 
+fn is_warm(envelope: &Envelope) -> bool {
+    matches!(envelope.request, Request::Warm { .. })
+}
+
 /// The first line of a message, cut at a word.
 fn title(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
@@ -310,7 +340,7 @@ mod tests {
     use store::{History, NewConversation};
 
     use super::{Desk, Work, title};
-    use crate::request::{Envelope, Request};
+    use crate::request::{Answer, Envelope, Request};
     use crate::turn::{Turn, TurnOptions};
 
     #[test]
@@ -344,8 +374,47 @@ mod tests {
                     answers: channel().0,
                 })
                 .unwrap();
-            assert!(matches!(desk.next(), Some(Work::Turn(_))));
+            assert!(matches!(desk.next(&mut || false), Some(Work::Turn(_))));
         }
+    }
+
+    #[test]
+    fn a_conversation_that_was_left_is_not_warmed() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(&folder.path().join("history.db")).unwrap();
+        let (requests, inbox) = channel();
+        let mut desk = Desk::new(inbox, Arc::new(Mutex::new(history)), || 0);
+        let send = |request| {
+            let (answers, events) = channel();
+            requests.send(Envelope { request, answers }).unwrap();
+            events
+        };
+        let warm = |name: &str| Request::Warm {
+            conversation: name.to_owned().into(),
+        };
+        let left = send(warm("left"));
+        send(Request::Loaded);
+        send(warm("opened"));
+        let mut done = Vec::new();
+        for _ in 0..2 {
+            let Some(Work::Other(Envelope { request, .. })) = desk.next(&mut || false) else {
+                panic!("two requests wait")
+            };
+            done.push(request);
+        }
+        assert!(matches!(&done[0], Request::Loaded));
+        assert!(
+            matches!(&done[1], Request::Warm { conversation } if conversation.as_str() == "opened")
+        );
+        assert!(matches!(left.try_recv(), Ok(Answer::Done)), "answered");
+
+        assert!(!desk.has_warm(), "nobody waits for the running one to end");
+        send(Request::Loaded);
+        desk.poll();
+        assert!(!desk.has_warm());
+        send(warm("left"));
+        desk.poll();
+        assert!(desk.has_warm(), "the reader went elsewhere");
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! One thread owns the model and the pool ([`Engine`] is its handle). A turn becomes tokens (`prompt`), the session makes
 //! its timeline those tokens ([`Session::sync`]): it walks the prefix tree, brings blocks from disk into the pool
 //! ([`Cache`]), copies and truncates a partly matching one, and computes the rest. Then it samples, and the words are in
-//! history before they are shown. What is new goes to disk on a writer thread.
+//! history before they are shown. What is new goes to disk on a
+//! writer thread, when the turn has ended.
 //!
 //! Not here: windows, SQL, file layouts (store), tensors and tokenizers (models, kernels). Requests and events are plain
 //! data, so that the engine can live in a process of its own.
 
+mod backlog;
 mod cache;
 pub mod catalog;
 mod desk;
@@ -18,6 +20,7 @@ mod prompt;
 mod question;
 mod reply;
 mod request;
+mod restore;
 mod session;
 mod tree;
 mod turn;

@@ -23,7 +23,8 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
-    /// Bring the active branch of a conversation into the pool, as far as it is on disk.
+    /// Bring the active branch of a conversation into the pool, as far as it is on disk. Replaces one that waits; one
+    /// that runs ends early.
     Warm {
         /// Which.
         conversation: ConversationId,

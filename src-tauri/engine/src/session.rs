@@ -9,8 +9,8 @@ use std::time::Instant;
 use kernels::BLOCK_TOKENS;
 use store::{Block, BlockId, Prefill};
 
-use crate::cache::{Cache, Wait};
-use crate::tree::Match;
+use crate::cache::Cache;
+use crate::tree::{Match, Saved};
 use crate::{Error, Result};
 
 /// Tokens that one prefill step runs through the model, a multiple of the block; a cancel is seen between two steps.
@@ -112,16 +112,18 @@ impl Session {
         Ok(logits)
     }
 
-    /// Ends the session: its tail becomes a partial block of the tree, everything unsaved goes to the writer, the
-    /// table is released. Returns the last block, for a ref.
+    /// Ends the session: its tail becomes a partial block of the tree, what is unsaved is noted to be saved, the table is
+    /// released. Returns the last block, for a ref.
     pub fn close(mut self, cache: &mut Cache) -> Option<BlockId> {
         let tail = self.tokens.len() % BLOCK_TOKENS;
         if tail > 0 {
             self.register(cache, tail);
         }
+        // Most are noted already; those that the store did not take are tried again.
         for id in &self.chain {
-            if let Err(error) = cache.save(id, Wait::ForRoom) {
-                tracing::warn!(%error, "block not saved");
+            let node = cache.tree.get(id);
+            if node.is_some_and(|node| node.saved == Saved::No) {
+                cache.save_later(*id);
             }
         }
         cache.tree.touch(&self.chain);
@@ -187,33 +189,9 @@ impl Session {
             let found = cache.tree.find(prompt);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
-            // What is resident is held first, so that restoring the rest cannot evict it.
-            let held: Vec<Option<u32>> = ids
-                .iter()
-                .map(|id| cache.tree.get(id).and_then(|node| node.slot))
-                .collect();
-            for slot in held.iter().flatten() {
-                cache.pool.retain(*slot);
-            }
-            let mut restored = Ok(true);
-            for (id, held) in ids.iter().zip(held) {
-                if let Some(slot) = held {
-                    self.table.push(slot);
-                } else if let Ok(true) = restored {
-                    restored = cache.make_resident(id);
-                    if let Some(slot) = cache.tree.get(id).and_then(|node| node.slot) {
-                        cache.pool.retain(slot);
-                        self.table.push(slot);
-                    }
-                }
-            }
-            match restored {
-                Ok(true) => return Ok(found),
-                Ok(false) => self.clear(cache),
-                Err(error) => {
-                    self.clear(cache);
-                    return Err(error);
-                }
+            if let Some(table) = cache.hold(&ids)? {
+                self.table = table;
+                return Ok(found);
             }
         }
     }

@@ -38,7 +38,7 @@ impl Worker {
     /// Works until it is told to shut down or every handle is gone; then saves.
     pub(crate) fn run(mut self) {
         let mut shutdown = None;
-        while let Some(work) = self.desk.next() {
+        while let Some(work) = self.next() {
             match work {
                 Work::Turn(turn) => self.turn(&turn),
                 Work::Other(Envelope {
@@ -60,6 +60,13 @@ impl Worker {
         if let Some(answers) = shutdown {
             let _ = answers.send(Answer::Done);
         }
+    }
+
+    /// The next work; until it comes, what was held back is saved.
+    fn next(&mut self) -> Option<Work> {
+        let cache = &mut self.cache;
+        self.desk
+            .next(&mut || cache.as_mut().is_some_and(Cache::save_some))
     }
 
     fn turn(&mut self, turn: &Accepted) {
@@ -159,8 +166,18 @@ impl Worker {
                 self.refresh();
                 Ok(Answer::Done)
             }
-            question
-            @ (Request::Preview { .. } | Request::Context { .. } | Request::CacheStats) => {
+            Request::CacheStats => {
+                if let Some(cache) = &mut self.cache {
+                    cache.flush();
+                }
+                question::answer(
+                    Request::CacheStats,
+                    &self.desk,
+                    self.cache.as_ref(),
+                    &self.store,
+                )
+            }
+            question @ (Request::Preview { .. } | Request::Context { .. }) => {
                 question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
@@ -200,7 +217,8 @@ impl Worker {
             .map(|cache| cache.model().info().clone())
     }
 
-    /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn.
+    /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn, and for the
+    /// conversation that the reader went to instead.
     fn warm(&mut self, id: &ConversationId) -> Result<()> {
         let conversation = self.conversation(id)?;
         self.load(conversation.model.as_deref())?;
@@ -211,11 +229,15 @@ impl Worker {
         let prompt = prompt::build(&self.desk.history(), cache.model(), &conversation, &parts)?;
         let found: Vec<BlockId> = cache.tree.find(&prompt.tokens).blocks().collect();
         cache.tree.touch(&found);
-        for id in &found {
+        for blocks in found.chunks(cache.blocks_per_restore()) {
             self.desk.poll();
-            if self.desk.has_turn() || !cache.make_resident(id)? {
+            if self.desk.has_turn() || self.desk.has_warm() {
                 break;
             }
+            let Some(slots) = cache.hold(blocks)? else {
+                break;
+            };
+            slots.iter().for_each(|slot| cache.pool.release(*slot));
         }
         Ok(())
     }
@@ -344,7 +366,7 @@ fn generate(
 /// Lets the reply hold its chain of blocks; what its ancestors held is part of it.
 fn refer(
     desk: &Desk,
-    cache: &Cache,
+    cache: &mut Cache,
     message: &Message,
     chain: Vec<BlockId>,
     last: Option<BlockId>,
@@ -356,8 +378,7 @@ fn refer(
         .filter(|old| old.id != message.id)
         .map(|old| old.id.to_string())
         .collect();
-    cache.writer.set_ref(message.id.to_string(), last, replaces);
-    cache.writer.touch(chain, desk.now_ms());
+    cache.refer_later(message.id.to_string(), last, replaces, chain, desk.now_ms());
     Ok(())
 }
 

@@ -1,53 +1,63 @@
-//! The writer thread: takes finished blocks off the engine's hands and puts them on disk.
+//! The writer thread: takes finished blocks off the engine's hands and puts them on disk, at the lowest priority.
 //!
-//! The queue is bounded in bytes. Jobs are done in the order they came, so a ref never precedes its blocks.
+//! Jobs are done in the order they came, so a ref never precedes its blocks. How much it may have at once is up to who
+//! sends (`backlog`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use store::{Block, BlockId, BlockStore, Fingerprint};
 
-/// Bytes of block payload that may wait for the disk.
-const QUEUE_BYTES: usize = 64 << 20;
 /// Blocks that go to disk under one sync.
 const BATCH: usize = 16;
 
 /// What the writer thread does.
-enum Job {
+pub(crate) enum Job {
+    /// Save a block with this payload; answered.
     Save(Block, Vec<u8>),
+    /// Let `leaf` hold the chain that ends in `block` instead of `replaces`.
     Ref {
         leaf: String,
         block: BlockId,
         replaces: Vec<String>,
     },
+    /// Mark blocks as used at a time in Unix milliseconds.
     Touch(Vec<BlockId>, i64),
+    /// Answer when everything before is done.
     Flush(Sender<()>),
 }
 
+/// The answer to a `Save`.
+pub(crate) struct Written {
+    pub id: BlockId,
+    /// The buffer it came in.
+    pub payload: Vec<u8>,
+    pub on_disk: bool,
+}
+
 /// Handle to the writer thread of one fingerprint. Dropping it finishes the queue and ends the thread.
-pub struct Writer {
-    jobs: Option<SyncSender<Job>>,
-    results: Receiver<(BlockId, bool)>,
+pub(crate) struct Writer {
+    jobs: Option<Sender<Job>>,
+    results: Receiver<Written>,
     bytes_written: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread; `slot_bytes` sizes the queue.
-    pub fn start(
-        fingerprint: Fingerprint,
-        slot_bytes: usize,
-        store: Arc<Mutex<BlockStore>>,
-    ) -> Self {
-        let (jobs, inbox) = sync_channel((QUEUE_BYTES / slot_bytes.max(1)).clamp(2, 1024));
+    /// Starts the thread.
+    pub(crate) fn start(fingerprint: Fingerprint, store: Arc<Mutex<BlockStore>>) -> Self {
+        let (jobs, inbox) = channel();
         let (outbox, results) = channel();
         let bytes_written = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&bytes_written);
         let thread = std::thread::Builder::new()
             .name("block-writer".into())
-            .spawn(move || write(&fingerprint, &inbox, &outbox, &store, &counter))
+            .spawn(move || {
+                yield_to_others();
+                write(&fingerprint, &inbox, &outbox, &store, &counter);
+            })
             .inspect_err(|error| tracing::error!(%error, "no writer thread; blocks stay in memory"))
             .ok();
         Self {
@@ -58,40 +68,15 @@ impl Writer {
         }
     }
 
-    /// Queues a block without waiting; gives it back when the queue is full.
-    pub fn try_save(&self, block: Block, payload: Vec<u8>) -> Result<(), (Block, Vec<u8>)> {
-        let Some(jobs) = &self.jobs else {
-            return Err((block, payload));
-        };
-        jobs.try_send(Job::Save(block, payload))
-            .map_err(|error| match error {
-                TrySendError::Full(Job::Save(block, payload))
-                | TrySendError::Disconnected(Job::Save(block, payload)) => (block, payload),
-                _ => unreachable!("only a save was sent"),
-            })
+    /// Gives the thread a job. False when it is gone.
+    pub(crate) fn send(&self, job: Job) -> bool {
+        self.jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
-    /// Queues a block and waits for room. False when the thread is gone.
-    pub fn save(&self, block: Block, payload: Vec<u8>) -> bool {
-        self.send(Job::Save(block, payload))
-    }
-
-    /// After everything queued so far, lets `leaf` hold the chain that ends in `block` instead of `replaces`.
-    pub fn set_ref(&self, leaf: String, block: BlockId, replaces: Vec<String>) {
-        self.send(Job::Ref {
-            leaf,
-            block,
-            replaces,
-        });
-    }
-
-    /// Marks blocks as used at `now_ms`.
-    pub fn touch(&self, blocks: Vec<BlockId>, now_ms: i64) {
-        self.send(Job::Touch(blocks, now_ms));
-    }
-
-    /// Waits until everything queued so far is on disk.
-    pub fn flush(&self) {
+    /// Waits until everything sent so far is on disk.
+    pub(crate) fn flush(&self) {
         let (done, wait) = channel();
         if self.send(Job::Flush(done)) {
             // An error here means that the thread ended; there is nothing left to wait for.
@@ -99,20 +84,19 @@ impl Writer {
         }
     }
 
-    /// Blocks done since the last call, and whether each is on disk.
-    pub fn results(&self) -> impl Iterator<Item = (BlockId, bool)> + '_ {
-        self.results.try_iter()
+    /// An answer that is there.
+    pub(crate) fn try_result(&self) -> Option<Written> {
+        self.results.try_recv().ok()
+    }
+
+    /// Waits for an answer; at least one is due. `None` when the thread is gone.
+    pub(crate) fn result(&self) -> Option<Written> {
+        self.results.recv().ok()
     }
 
     /// Bytes written to pool files since the start.
-    pub fn bytes_written(&self) -> u64 {
+    pub(crate) fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Ordering::Relaxed)
-    }
-
-    fn send(&self, job: Job) -> bool {
-        self.jobs
-            .as_ref()
-            .is_some_and(|jobs| jobs.send(job).is_ok())
     }
 }
 
@@ -128,7 +112,7 @@ impl Drop for Writer {
 fn write(
     fingerprint: &Fingerprint,
     inbox: &Receiver<Job>,
-    outbox: &Sender<(BlockId, bool)>,
+    outbox: &Sender<Written>,
     store: &Mutex<BlockStore>,
     bytes_written: &AtomicU64,
 ) {
@@ -148,10 +132,14 @@ fn write(
                     }
                 }
                 let written = lock(store).put_many(fingerprint, &batch);
-                for ((block, _), written) in batch.iter().zip(written) {
+                for ((block, payload), written) in batch.into_iter().zip(written) {
                     bytes_written.fetch_add(written.unwrap_or(0), Ordering::Relaxed);
                     // The engine may have ended first; then nobody asks.
-                    let _ = outbox.send((block.id, written.is_some()));
+                    let _ = outbox.send(Written {
+                        id: block.id,
+                        payload,
+                        on_disk: written.is_some(),
+                    });
                 }
             }
             Job::Ref {
@@ -175,7 +163,19 @@ fn write(
     }
 }
 
+/// Lets every other thread go first: what is written now could as well be written later.
+fn yield_to_others() {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: plain numbers go in. On Linux process 0 is the calling thread, and a nice value is a thread's own.
+        let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) } != 0;
+        if refused {
+            tracing::debug!("the writer keeps its priority");
+        }
+    }
+}
+
 /// The block store is a cache that checks itself on every read, so a panic elsewhere does not spoil it.
-pub fn lock(store: &Mutex<BlockStore>) -> std::sync::MutexGuard<'_, BlockStore> {
+pub(crate) fn lock(store: &Mutex<BlockStore>) -> std::sync::MutexGuard<'_, BlockStore> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }

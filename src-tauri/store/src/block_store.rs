@@ -5,16 +5,17 @@
 //! point relies: slot bytes, fdatasync, index row; and to drop a block: index row, then the slot. A row that outlives its slot
 //! (a power cut may undo the last rows) meets the header of another block and is a miss.
 //!
-//! Not here: what a block's bytes mean, when to save or restore, and threads: one caller at a time.
+//! Not here: what a block's bytes mean, when to save or restore, and whose threads: one caller at a time, but for reading,
+//! which goes on beside it ([`ReadPlan`]).
 
 mod budget;
 mod evict;
 mod gc;
-mod get;
 mod index;
 mod load;
 mod pool;
 mod put;
+mod read;
 mod slot;
 mod stats;
 mod types;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use index::Index;
 use pool::{Place, Pool};
 
+pub use read::{ReadOutcome, ReadPlan};
 pub use types::*;
 
 /// An open block store. Opening never fails: what cannot be read is emptied, what cannot be used stays a miss.
@@ -87,6 +89,10 @@ impl BlockStore {
     ) -> bool {
         if !format.is_sound() {
             tracing::warn!(?format, "blocks of this shape are not saved");
+            return false;
+        }
+        if format.slot_bytes() > self.budget_bytes {
+            tracing::info!(self.budget_bytes, "no block fits into the budget");
             return false;
         }
         if self

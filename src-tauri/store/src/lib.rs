@@ -16,7 +16,7 @@ mod history;
 
 pub use block_store::{
     Block, BlockId, BlockRef, BlockStore, Budget, CacheStats, Fingerprint, GcReport, PoolStats,
-    SlotFormat, VerifyReport,
+    ReadOutcome, ReadPlan, SlotFormat, VerifyReport,
 };
 pub use data_folder::DataFolder;
 pub use error::{Error, Result};

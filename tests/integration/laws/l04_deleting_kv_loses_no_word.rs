@@ -1,10 +1,16 @@
 //! Law 4: a missing, truncated, bit-flipped or foreign block is a miss, never an error and never a wrong token.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use candle_core::Device;
+use engine::{Cache, Session};
+use models::{DigestCache, Model};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use store::{BlockStore, Budget};
 use tests::{Chat, Outcome, Subject, prose};
 
 /// Damaged copies that are tried, in groups over one engine start each.
@@ -153,4 +159,54 @@ fn a_foreign_kv_folder_is_a_miss() {
     });
     saved.assert_cold_answer(&answer, "foreign kv");
     assert_eq!(answer.prefill.computed, answer.prompt_tokens);
+}
+
+/// A cache over the store in `home`, with an empty pool.
+fn cache(model: &Arc<Model>, home: &Path) -> Cache {
+    let store = BlockStore::open(&home.join("kv"), Budget::Bytes(1 << 30));
+    let store = Arc::new(Mutex::new(store));
+    Cache::open(Arc::clone(model), 64 << 20, store, &Device::Cpu).expect("cache")
+}
+
+#[test]
+fn a_failed_restore_leaves_no_trace_in_the_pools() {
+    let home = tempfile::tempdir().expect("folder");
+    Subject::TINY.install(home.path());
+    let model = Model::load(
+        &home.path().join("tiny-1.gguf"),
+        kernels::physical_cores(),
+        &DigestCache::new(None),
+    );
+    let model = Arc::new(model.expect("model"));
+    let prompt: Vec<u32> = (0..64 * 9 + 10).map(|i| i % 300 + 3).collect();
+    let sync = |cache: &mut Cache| {
+        let mut session = Session::new();
+        let synced = session
+            .sync(cache, &prompt, &mut |_, _| ControlFlow::Continue(()))
+            .expect("sync");
+        cache.check(&[session.table()]).expect("counts");
+        session.close(cache);
+        cache.check(&[]).expect("counts");
+        cache.flush();
+        (synced.prefill, synced.logits)
+    };
+    let (_, cold) = sync(&mut cache(&model, home.path()));
+    let pool = files(&home.path().join("kv"))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|ending| ending == "pool"))
+        .expect("a pool file");
+    let slot_bytes = fs::metadata(&pool).expect("size").len() / 10;
+    // From the last block to the first: what is lost is computed and saved again in between.
+    for bad in (0..10).rev() {
+        let mut bytes = fs::read(&pool).expect("read");
+        bytes[(bad * slot_bytes + 4096) as usize] ^= 1;
+        fs::write(&pool, bytes).expect("write");
+        let mut cache = cache(&model, home.path());
+        let (prefill, logits) = sync(&mut cache);
+        assert_eq!(u64::from(prefill.restored), bad * 64, "block {bad} is bad");
+        assert_eq!(prefill.resident, 0);
+        assert_eq!(logits, cold, "block {bad} is bad");
+        let (prefill, _) = sync(&mut cache);
+        assert_eq!((prefill.restored, prefill.computed), (0, 1));
+    }
 }

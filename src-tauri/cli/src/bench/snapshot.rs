@@ -1,6 +1,7 @@
 //! `bench snapshot`: what saving costs. Bytes that each turn writes against the keys and values of its new tokens and
-//! one tail block, and decoding speed with and without saving.
+//! one tail block; and one turn with saving, without, and while the writer is at work, in turn over the same code.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -8,10 +9,8 @@ use candle_core::Device;
 use engine::{Cache, EngineConfig, Session};
 use models::{DigestCache, Model};
 use serde::Serialize;
-use store::{BlockStore, Budget, DataFolder};
+use store::{BlockStore, Budget};
 
-use super::place::Place;
-use super::speed::Track;
 use super::text::Text;
 use super::{Setup, Spread, one_length};
 use crate::arguments::BenchFlags;
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::output::{Output, bytes, grouped};
 
 const TOKENS: u32 = 1024;
-const RUNS: u32 = 3;
+const RUNS: u32 = 5;
 /// Turns after the first; each adds a message and a reply.
 const TURNS: usize = 4;
 const MESSAGE_TOKENS: usize = 24;
@@ -48,9 +47,36 @@ struct DecodeRow {
     tokens: usize,
     tokens_per_s_saving: f64,
     tokens_per_s_not_saving: f64,
+    /// While the prompt's blocks are being written, as once in a while in a long reply.
+    tokens_per_s_writing: f64,
+    /// Medians of the runs' ratios.
     saving_over_not_saving: f64,
+    writing_over_not_saving: f64,
+    /// From the prompt to the logits of its last token.
+    ttft_ms_saving: f64,
+    ttft_ms_not_saving: f64,
+    /// After the last token: until the session is closed, and then until everything is on disk, which nobody waits for.
+    close_ms: f64,
+    flush_ms: f64,
     threads: usize,
     runs: u32,
+}
+
+/// What is done with the blocks of a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Saving {
+    No,
+    Yes,
+    /// And the prompt's go to the writer before the first token.
+    AtOnce,
+}
+
+/// What one turn took.
+struct Timing {
+    ttft_ms: f64,
+    tokens_per_s: f64,
+    close_ms: f64,
+    flush_ms: f64,
 }
 
 pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
@@ -61,78 +87,102 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
         setup.num_threads,
         &DigestCache::new(None),
     )?);
-    let (mut saving, mut not_saving) = (Vec::new(), Vec::new());
-    for run in 0..runs {
-        // Interleaved, so that a machine that slows down slows both.
-        let track = Track::new(&model, tokens, REPLY_TOKENS)?;
-        track.run(&model, tokens, 1, 1)?;
-        let start = Instant::now();
-        track.run(&model, tokens, REPLY_TOKENS, 1)?;
-        not_saving.push(REPLY_TOKENS as f64 / start.elapsed().as_secs_f64());
-        let (speed, rows) = conversation(setup, &model, tokens)?;
-        saving.push(speed);
-        if run == 0 {
-            rows.iter()
-                .try_for_each(|row| output.line(row, || turn_line(row)))?;
-        }
+    for row in conversation(&model, tokens)? {
+        output.line(&row, || turn_line(&row))?;
     }
-    let (saving, not_saving) = (Spread::of(saving).median, Spread::of(not_saving).median);
-    let row = DecodeRow {
+    let mut timings: Vec<[Timing; 3]> = Vec::new();
+    for run in 0..runs as usize {
+        // In turn, and each of them first once in three runs, so that a machine that slows down slows all.
+        let mut order = [Saving::No, Saving::Yes, Saving::AtOnce];
+        order.rotate_left(run % 3);
+        let mut timed = Vec::new();
+        for saving in order {
+            timed.push((saving, turn(&model, tokens, saving)?));
+        }
+        timed.sort_by_key(|(saving, _)| *saving as u8);
+        let timed: Vec<Timing> = timed.into_iter().map(|(_, timing)| timing).collect();
+        timings.extend(<[Timing; 3]>::try_from(timed));
+    }
+    let row = decode_row(setup, tokens, runs, &timings);
+    output.line(&row, || decode_line(&row))
+}
+
+fn decode_row(setup: &Setup, depth: usize, runs: u32, timings: &[[Timing; 3]]) -> DecodeRow {
+    let median = |of: &dyn Fn(&[Timing; 3]) -> f64| Spread::of(timings.iter().map(of)).median;
+    DecodeRow {
         bench: "snapshot",
         what: "decode",
         model: setup.model_name(),
-        depth: tokens,
+        depth,
         tokens: REPLY_TOKENS,
-        tokens_per_s_saving: saving,
-        tokens_per_s_not_saving: not_saving,
-        saving_over_not_saving: saving / not_saving,
+        tokens_per_s_saving: median(&|[_, saving, _]| saving.tokens_per_s),
+        tokens_per_s_not_saving: median(&|[not, ..]| not.tokens_per_s),
+        tokens_per_s_writing: median(&|[_, _, writing]| writing.tokens_per_s),
+        saving_over_not_saving: median(&|[not, it, _]| it.tokens_per_s / not.tokens_per_s),
+        writing_over_not_saving: median(&|[not, _, it]| it.tokens_per_s / not.tokens_per_s),
+        ttft_ms_saving: median(&|[_, saving, _]| saving.ttft_ms),
+        ttft_ms_not_saving: median(&|[not, ..]| not.ttft_ms),
+        close_ms: median(&|[_, saving, _]| saving.close_ms),
+        flush_ms: median(&|[_, saving, _]| saving.flush_ms),
         threads: setup.num_threads,
         runs,
-    };
-    output.line(&row, || {
-        format!(
-            "decoding {REPLY_TOKENS} tokens at depth {}: {saving:.1}/s while saving, {not_saving:.1}/s without ({:.0} %)",
-            grouped(tokens as u64),
-            100.0 * row.saving_over_not_saving
-        )
-    })
+    }
 }
 
-/// A prompt of `tokens` and its reply, then some turns more, all saved: the speed of the first reply, and what each turn
-/// wrote.
-fn conversation(setup: &Setup, model: &Arc<Model>, tokens: usize) -> Result<(f64, Vec<TurnRow>)> {
-    let place = Place::new(setup)?;
-    let data = DataFolder::open(Some(place.path().to_owned()))?;
-    let store = Arc::new(Mutex::new(BlockStore::open(
-        &data.kv_path(),
-        Budget::Default,
-    )));
-    let mut cache = Cache::open(
+fn decode_line(row: &DecodeRow) -> String {
+    format!(
+        "decoding {} tokens at depth {}: {:.1}/s while saving, {:.1}/s without ({:.1} %), {:.1}/s while blocks are being written ({:.1} %)\n\
+         first token after {:.0} ms while saving, {:.0} ms without; closing takes {:.1} ms, and {:.0} ms later all is on disk",
+        row.tokens,
+        grouped(row.depth as u64),
+        row.tokens_per_s_saving,
+        row.tokens_per_s_not_saving,
+        100.0 * row.saving_over_not_saving,
+        row.tokens_per_s_writing,
+        100.0 * row.writing_over_not_saving,
+        row.ttft_ms_saving,
+        row.ttft_ms_not_saving,
+        row.close_ms,
+        row.flush_ms
+    )
+}
+
+/// A folder of the system's choice (`TMPDIR` moves it).
+fn folder() -> Result<tempfile::TempDir> {
+    tempfile::tempdir().map_err(|error| Error::Internal(format!("no temporary folder: {error}")))
+}
+
+fn cache(model: &Arc<Model>, folder: &Path, budget: Budget) -> Result<Cache> {
+    let store = BlockStore::open(&folder.join("kv"), budget);
+    let store = Arc::new(Mutex::new(store));
+    let pool_bytes = EngineConfig::DEFAULT_POOL_BYTES;
+    Ok(Cache::open(
         Arc::clone(model),
-        EngineConfig::DEFAULT_POOL_BYTES,
+        pool_bytes,
         store,
         &Device::Cpu,
-    )?;
-    let words = model
-        .tokenizer()
-        .encode(&Text::new(11).words(tokens + TURNS * MESSAGE_TOKENS));
-    let mut words = words.into_iter().cycle();
+    )?)
+}
+
+/// Ordinary tokens without end.
+fn words(model: &Model, about: usize) -> impl Iterator<Item = u32> {
+    let words = model.tokenizer().encode(&Text::new(11).words(about));
+    words.into_iter().cycle()
+}
+
+/// A prompt of `tokens` and its reply, then some turns more, all saved: what each turn wrote.
+fn conversation(model: &Arc<Model>, tokens: usize) -> Result<Vec<TurnRow>> {
+    let folder = folder()?;
+    let mut cache = cache(model, folder.path(), Budget::Default)?;
+    let mut words = words(model, tokens + TURNS * MESSAGE_TOKENS);
     let mut timeline: Vec<u32> = Vec::new();
     let mut rows = Vec::new();
-    let mut first_speed = 0.0;
     for turn in 0..=TURNS {
         let before = cache.bytes_written();
         let known = timeline.len();
-        timeline.extend(
-            words
-                .by_ref()
-                .take(if turn == 0 { tokens } else { MESSAGE_TOKENS }),
-        );
-        let speed = reply(&mut cache, &mut timeline)?;
-        if turn == 0 {
-            first_speed = speed;
-        }
-        cache.flush();
+        let new = if turn == 0 { tokens } else { MESSAGE_TOKENS };
+        timeline.extend(words.by_ref().take(new));
+        reply(&mut cache, &mut timeline, Saving::Yes)?;
         let new_tokens = timeline.len() - known;
         let layout = model.kv_layout();
         let bytes_written = cache.bytes_written() - before;
@@ -149,27 +199,55 @@ fn conversation(setup: &Setup, model: &Arc<Model>, tokens: usize) -> Result<(f64
             within_limit: bytes_written <= new_tokens_bytes + tail_block_bytes,
         });
     }
-    Ok((first_speed, rows))
+    Ok(rows)
 }
 
-/// Reads the timeline's new end and decodes a reply behind it: decoded tokens per second.
-fn reply(cache: &mut Cache, timeline: &mut Vec<u32>) -> Result<f64> {
+/// One turn with a new cache: a prompt of `tokens` and its reply.
+fn turn(model: &Arc<Model>, tokens: usize, saving: Saving) -> Result<Timing> {
+    let folder = folder()?;
+    let budget = match saving {
+        // Into which no block fits.
+        Saving::No => Budget::Bytes(0),
+        Saving::Yes | Saving::AtOnce => Budget::Default,
+    };
+    let mut cache = cache(model, folder.path(), budget)?;
+    let mut timeline = words(model, tokens).take(tokens).collect();
+    reply(&mut cache, &mut timeline, saving)
+}
+
+/// Reads the timeline's new end, decodes a reply behind it, and saves.
+fn reply(cache: &mut Cache, timeline: &mut Vec<u32>, saving: Saving) -> Result<Timing> {
+    let ms_since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
     let mut session = Session::new();
+    let start = Instant::now();
     let synced = session.sync(cache, timeline, &mut |_, _| {
         std::ops::ControlFlow::Continue(())
     })?;
+    let ttft_ms = ms_since(start);
     let mut logits = synced
         .logits
         .ok_or_else(|| Error::Internal("the prompt was not read to its end".into()))?;
+    if saving == Saving::AtOnce {
+        (0..4).for_each(|_| _ = cache.save_some());
+    }
     let start = Instant::now();
     for _ in 0..REPLY_TOKENS {
         let id = most_likely(&logits);
         timeline.push(id);
         logits = session.advance(cache, &[id])?;
     }
-    let speed = REPLY_TOKENS as f64 / start.elapsed().as_secs_f64();
+    let tokens_per_s = REPLY_TOKENS as f64 / start.elapsed().as_secs_f64();
+    let start = Instant::now();
     session.close(cache);
-    Ok(speed)
+    let close_ms = ms_since(start);
+    let start = Instant::now();
+    cache.flush();
+    Ok(Timing {
+        ttft_ms,
+        tokens_per_s,
+        close_ms,
+        flush_ms: ms_since(start),
+    })
 }
 
 fn most_likely(logits: &[f32]) -> u32 {

@@ -118,10 +118,20 @@ fn a_turn_writes_its_new_tokens_and_one_tail_block_at_most() {
         assert_eq!(turn["within_limit"], true, "{turn}");
         assert!(number(turn, "bytes_written") > 0, "{turn}");
     }
-    assert!(
-        rows.last()
-            .is_some_and(|row| row["tokens_per_s_saving"].as_f64().is_some())
-    );
+    let decode = rows.last().expect("a row");
+    for key in [
+        "tokens_per_s_saving",
+        "tokens_per_s_not_saving",
+        "tokens_per_s_writing",
+        "saving_over_not_saving",
+        "writing_over_not_saving",
+        "ttft_ms_saving",
+        "ttft_ms_not_saving",
+        "close_ms",
+        "flush_ms",
+    ] {
+        assert!(decode[key].as_f64().is_some_and(|it| it > 0.0), "{key}");
+    }
 }
 
 /// Writes a `llama-bench` into the folder that reports what it was asked as done, at 100 tokens per second or with flash

@@ -24,17 +24,19 @@ const FILES: [&str; 4] = [
 pub(super) const LOG_BYTES: u64 = 128 << 10;
 
 /// Raised with any change of the tables; an index of another version is emptied.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 // `auto_vacuum` lets the file shrink with what it holds: it counts against the budget.
 const SCHEMA: &str = "
 CREATE TABLE pool (
-    key          INTEGER PRIMARY KEY,
-    fingerprint  BLOB NOT NULL UNIQUE,   -- 32 bytes
-    label        TEXT NOT NULL,
-    block_tokens INTEGER NOT NULL,
-    num_slabs    INTEGER NOT NULL,
-    slab_bytes   INTEGER NOT NULL
+    key              INTEGER PRIMARY KEY,
+    fingerprint      BLOB NOT NULL UNIQUE,   -- 32 bytes
+    label            TEXT NOT NULL,
+    block_tokens     INTEGER NOT NULL,
+    tile_tokens      INTEGER NOT NULL,
+    num_layers       INTEGER NOT NULL,
+    key_slab_bytes   INTEGER NOT NULL,
+    value_slab_bytes INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE block (
     seq      INTEGER PRIMARY KEY,        -- order of creation
@@ -97,12 +99,11 @@ impl Index {
     pub(super) fn open(dir: &Path) -> Result<Index, String> {
         let path = dir.join(FILES[0]);
         file::open_private(&path).map_err(|error| error.to_string())?;
-        Self::open_file(&path)
-            .map_err(|error| error.to_string())?
-            .ok_or_else(|| "it is damaged or of another version".to_owned())
+        Self::open_file(&path).map_err(|error| error.to_string())?
     }
 
-    fn open_file(path: &Path) -> rusqlite::Result<Option<Index>> {
+    /// The inner `Err` says why a file that SQLite can open is not believed.
+    fn open_file(path: &Path) -> rusqlite::Result<Result<Index, String>> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::from_secs(5))?;
@@ -125,8 +126,13 @@ impl Index {
         }
         let verdict: String =
             connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-        let sound = verdict == "ok" && (version == 0 || version == VERSION);
-        Ok(sound.then_some(Index { connection }))
+        Ok(match (verdict.as_str(), version) {
+            ("ok", 0 | VERSION) => Ok(Index { connection }),
+            ("ok", other) => Err(format!(
+                "it is of version {other}, and this one is {VERSION}"
+            )),
+            (damage, _) => Err(format!("it is damaged: {damage}")),
+        })
     }
 
     /// How long the log is.
@@ -148,13 +154,15 @@ impl Index {
 
     /// The pools' rows that can be read as such.
     pub(super) fn pools(&self) -> rusqlite::Result<Vec<PoolRow>> {
-        let sql = "SELECT key, fingerprint, label, block_tokens, num_slabs, slab_bytes FROM pool";
+        let sql = "SELECT key, fingerprint, label, block_tokens, tile_tokens, num_layers, key_slab_bytes, value_slab_bytes FROM pool";
         let mut statement = self.connection.prepare(sql)?;
         let rows = statement.query_map([], |row| {
             let format = SlotFormat {
                 block_tokens: row.get(3)?,
-                num_slabs: row.get(4)?,
-                slab_bytes: row.get(5)?,
+                tile_tokens: row.get(4)?,
+                num_layers: row.get(5)?,
+                key_slab_bytes: row.get(6)?,
+                value_slab_bytes: row.get(7)?,
             };
             Ok(PoolRow {
                 key: row.get(0)?,
@@ -242,10 +250,20 @@ impl Index {
         label: &str,
     ) -> rusqlite::Result<i64> {
         self.connection.query_row(
-            "INSERT INTO pool (fingerprint, label, block_tokens, num_slabs, slab_bytes) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (fingerprint) DO UPDATE SET label = ?2, block_tokens = ?3, num_slabs = ?4, slab_bytes = ?5
+            "INSERT INTO pool (fingerprint, label, block_tokens, tile_tokens, num_layers, key_slab_bytes, value_slab_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (fingerprint) DO UPDATE SET label = ?2, block_tokens = ?3, tile_tokens = ?4, num_layers = ?5,
+             key_slab_bytes = ?6, value_slab_bytes = ?7
              RETURNING key",
-            params![fingerprint.0, label, format.block_tokens, format.num_slabs, format.slab_bytes],
+            params![
+                fingerprint.0,
+                label,
+                format.block_tokens,
+                format.tile_tokens,
+                format.num_layers,
+                format.key_slab_bytes,
+                format.value_slab_bytes
+            ],
             |row| row.get(0),
         )
     }

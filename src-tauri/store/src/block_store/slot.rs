@@ -9,46 +9,56 @@ use crate::file;
 
 const MAGIC: &[u8; 8] = b"RPKVSLOT";
 /// Raised with any change of the layout below; slots of another version are misses.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Slots and payloads begin on multiples of this, the page of every usual disk and memory.
 const ALIGN: u64 = 4096;
 /// Where the token ids begin.
-const TOKENS_AT: usize = 104;
+const TOKENS_AT: usize = 112;
 
-// A slot, version 1; numbers little endian:
+// A slot, version 2; numbers little endian:
 //
-//      0  magic            8 bytes, "RPKVSLOT"
-//      8  version          u32, 1
-//     12  block_tokens     u32
-//     16  num_slabs        u32
-//     20  slab_bytes       u32
-//     24  position         u32, absolute index of the first token
-//     28  num_tokens       u32, 1 ..= block_tokens
-//     32  id               32 bytes
-//     64  parent           32 bytes, zero if there is none
-//     96  has_parent       u32, 0 or 1
-//    100  zero             u32
-//    104  token ids        block_tokens × u32; zero from num_tokens on
-//      …  slab checksums   num_slabs × u64, XXH3-64 of the slab's first num_tokens rows
-//      …  header checksum  u64, XXH3-64 of all bytes before it
+//      0  magic             8 bytes, "RPKVSLOT"
+//      8  version           u32, 2
+//     12  block_tokens      u32
+//     16  tile_tokens       u32, a divisor of block_tokens
+//     20  num_layers        u32
+//     24  key_slab_bytes    u32
+//     28  value_slab_bytes  u32
+//     32  position          u32, absolute index of the first token
+//     36  num_tokens        u32, 1 ..= block_tokens
+//     40  id                32 bytes
+//     72  parent            32 bytes, zero if there is none
+//    104  has_parent        u32, 0 or 1
+//    108  zero              u32
+//    112  token ids         block_tokens × u32; zero from num_tokens on
+//      …  slab checksums    num_layers × (keys u64, values u64), XXH3-64 of the slab's valid tiles
+//      …  header checksum   u64, XXH3-64 of all bytes before it
 //      …  not written, up to the next multiple of 4096
-//      …  payload          num_slabs × slab_bytes; of each slab the first num_tokens rows are written
+//      …  payload           num_layers × (key slab, value slab); of each slab the valid tiles are written: its first
+//                           ceil(num_tokens / tile_tokens) of slab_bytes × tile_tokens / block_tokens bytes each
 //      …  not written, up to the next multiple of 4096
+//
+// Version 1 had num_slabs × slab_bytes in place of the four numbers from 16 on, and rows of one token in place of tiles.
 impl SlotFormat {
     /// A shape this store can hold. The bounds are far above any model's; they keep a damaged row from asking for the moon.
     pub(super) fn is_sound(&self) -> bool {
         (1..=4096).contains(&self.block_tokens)
-            && (1..=65_536).contains(&self.num_slabs)
-            && self.slab_bytes > 0
-            && self.slab_bytes.is_multiple_of(self.block_tokens)
-            && u64::from(self.num_slabs) * u64::from(self.slab_bytes) <= 1 << 30
+            && self.tile_tokens > 0
+            && self.block_tokens.is_multiple_of(self.tile_tokens)
+            && (1..=32_768).contains(&self.num_layers)
+            && [self.key_slab_bytes, self.value_slab_bytes]
+                .iter()
+                .all(|&slab| slab > 0 && slab.is_multiple_of(self.block_tokens / self.tile_tokens))
+            && u64::from(self.num_layers)
+                * (u64::from(self.key_slab_bytes) + u64::from(self.value_slab_bytes))
+                <= 1 << 30
     }
 
     pub(super) fn header_bytes(&self) -> usize {
-        TOKENS_AT + 4 * self.block_tokens as usize + 8 * self.num_slabs as usize + 8
+        TOKENS_AT + 4 * self.block_tokens as usize + 16 * self.num_layers as usize + 8
     }
 
-    fn payload_at(&self) -> u64 {
+    pub(super) fn payload_at(&self) -> u64 {
         (self.header_bytes() as u64).next_multiple_of(ALIGN)
     }
 
@@ -56,14 +66,11 @@ impl SlotFormat {
         self.payload_at() + (self.payload_bytes() as u64).next_multiple_of(ALIGN)
     }
 
-    /// Bytes of one slab that hold something in a block of so many tokens.
-    fn valid_bytes(&self, num_tokens: usize) -> usize {
-        num_tokens * self.row_bytes()
-    }
-
-    /// What is written for a block: header and valid rows.
+    /// What is written for a block: header and valid tiles.
     pub(super) fn written_bytes(&self, num_tokens: usize) -> u64 {
-        (self.header_bytes() + self.num_slabs as usize * self.valid_bytes(num_tokens)) as u64
+        let layer = self.valid_bytes(self.key_slab_bytes, num_tokens)
+            + self.valid_bytes(self.value_slab_bytes, num_tokens);
+        (self.header_bytes() + self.num_layers as usize * layer) as u64
     }
 }
 
@@ -75,8 +82,10 @@ fn description(format: &SlotFormat, block: &Block) -> Vec<u8> {
     for number in [
         VERSION,
         format.block_tokens,
-        format.num_slabs,
-        format.slab_bytes,
+        format.tile_tokens,
+        format.num_layers,
+        format.key_slab_bytes,
+        format.value_slab_bytes,
         block.position,
         num_tokens,
     ] {
@@ -94,19 +103,29 @@ fn description(format: &SlotFormat, block: &Block) -> Vec<u8> {
     bytes
 }
 
-/// The valid rows of each slab.
+/// The valid tiles of each slab in the bytes of whole layers, and where they begin in these.
 fn slabs<'a>(
     format: &SlotFormat,
-    payload: &'a [u8],
+    layers: &'a [u8],
     num_tokens: usize,
-) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let valid = format.valid_bytes(num_tokens);
-    payload
-        .chunks_exact(format.slab_bytes as usize)
-        .map(move |slab| &slab[..valid])
+) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+    let key_bytes = format.key_slab_bytes as usize;
+    let valid_keys = format.valid_bytes(format.key_slab_bytes, num_tokens);
+    let valid_values = format.valid_bytes(format.value_slab_bytes, num_tokens);
+    let layer_bytes = format.layer_bytes();
+    layers
+        .chunks_exact(layer_bytes)
+        .enumerate()
+        .flat_map(move |(layer, bytes)| {
+            let at = layer * layer_bytes;
+            [
+                (at, &bytes[..valid_keys]),
+                (at + key_bytes, &bytes[key_bytes..key_bytes + valid_values]),
+            ]
+        })
 }
 
-/// Writes a block's header and valid rows; returns how many bytes that were.
+/// Writes a block's header and valid tiles; returns how many bytes that were.
 pub(super) fn write(
     file: &File,
     at: u64,
@@ -117,7 +136,7 @@ pub(super) fn write(
     let num_tokens = block.tokens.len();
     let mut header = description(format, block);
     slabs(format, payload, num_tokens)
-        .for_each(|rows| header.extend_from_slice(&xxh3_64(rows).to_le_bytes()));
+        .for_each(|(_, tiles)| header.extend_from_slice(&xxh3_64(tiles).to_le_bytes()));
     let checksum = xxh3_64(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
     file::write_all_at(file, &header, at)?;
@@ -129,26 +148,22 @@ pub(super) fn write(
         file::write_all_at(file, payload, payload_at)?;
         written += payload.len();
     } else {
-        for (slab, rows) in slabs(format, payload, num_tokens).enumerate() {
-            file::write_all_at(
-                file,
-                rows,
-                payload_at + slab as u64 * u64::from(format.slab_bytes),
-            )?;
-            written += rows.len();
+        for (start, tiles) in slabs(format, payload, num_tokens) {
+            file::write_all_at(file, tiles, payload_at + start as u64)?;
+            written += tiles.len();
         }
     }
     Ok(written as u64)
 }
 
-/// Reads a block's valid rows into `out` and compares everything that can be compared. `Err` says what is wrong.
-pub(super) fn read(
+/// The slab checksums of a block, once everything else in its header was found to be what it should be. `Err` says what
+/// is wrong.
+pub(super) fn read_header(
     file: &File,
     at: u64,
     format: &SlotFormat,
     block: &Block,
-    out: &mut [u8],
-) -> Result<(), String> {
+) -> Result<Vec<u64>, String> {
     let mut header = vec![0; format.header_bytes()];
     file::read_exact_at(file, &mut header, at)
         .map_err(|error| format!("its header cannot be read: {error}"))?;
@@ -161,28 +176,62 @@ pub(super) fn read(
     if described != expected {
         return Err(difference(described, &expected).to_owned());
     }
+    let (checksums, _) = checksums.as_chunks::<8>();
+    Ok(checksums
+        .iter()
+        .map(|sum| u64::from_le_bytes(*sum))
+        .collect())
+}
 
-    let payload_at = at + format.payload_at();
-    let num_tokens = block.tokens.len();
-    let unreadable = |error| format!("its rows cannot be read: {error}");
-    if num_tokens == format.block_tokens as usize {
-        file::read_exact_at(file, out, payload_at).map_err(unreadable)?;
-    } else {
-        let valid = format.valid_bytes(num_tokens);
-        for (slab, rows) in out.chunks_exact_mut(format.slab_bytes as usize).enumerate() {
-            let slab_at = payload_at + slab as u64 * u64::from(format.slab_bytes);
-            file::read_exact_at(file, &mut rows[..valid], slab_at).map_err(unreadable)?;
-        }
+/// Reads whole layers from `first_layer` on into `out` and compares their checksums. What follows a slab's valid tiles
+/// in the slot was never written or belongs to another block: in `out` it is zero. `Err` says what is wrong.
+pub(super) fn read_layers(
+    file: &File,
+    at: u64,
+    format: &SlotFormat,
+    num_tokens: usize,
+    checksums: &[u64],
+    first_layer: usize,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let layers_at = at + format.payload_at() + (first_layer * format.layer_bytes()) as u64;
+    file::read_exact_at(file, out, layers_at)
+        .map_err(|error| format!("its layers cannot be read: {error}"))?;
+    if num_tokens < format.block_tokens as usize {
+        clear_the_rest(format, num_tokens, out);
     }
-    for (slab, (rows, checksum)) in slabs(format, out, num_tokens)
-        .zip(checksums.chunks_exact(8))
-        .enumerate()
-    {
-        if xxh3_64(rows).to_le_bytes() != checksum {
-            return Err(format!("the checksum of its slab {slab} differs"));
-        }
+    let checksums = &checksums[2 * first_layer..];
+    let found = slabs(format, out, num_tokens).map(|(_, tiles)| xxh3_64(tiles));
+    match found.zip(checksums).position(|(found, sum)| found != *sum) {
+        None => Ok(()),
+        Some(slab) => Err(format!(
+            "the checksum of the {} of its layer {} differs",
+            ["keys", "values"][slab % 2],
+            first_layer + slab / 2
+        )),
     }
-    Ok(())
+}
+
+fn clear_the_rest(format: &SlotFormat, num_tokens: usize, layers: &mut [u8]) {
+    let valid_keys = format.valid_bytes(format.key_slab_bytes, num_tokens);
+    let valid_values = format.valid_bytes(format.value_slab_bytes, num_tokens);
+    for layer in layers.chunks_exact_mut(format.layer_bytes()) {
+        let (keys, values) = layer.split_at_mut(format.key_slab_bytes as usize);
+        keys[valid_keys..].fill(0);
+        values[valid_values..].fill(0);
+    }
+}
+
+/// Reads a whole block into `out` and compares everything that can be compared. `Err` says what is wrong.
+pub(super) fn read(
+    file: &File,
+    at: u64,
+    format: &SlotFormat,
+    block: &Block,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let checksums = read_header(file, at, format, block)?;
+    read_layers(file, at, format, block.tokens.len(), &checksums, 0, out)
 }
 
 /// Which part of two descriptions differs.
@@ -194,9 +243,9 @@ fn difference(found: &[u8], expected: &[u8]) -> &'static str {
     {
         Some(0..8) => "its slot holds no block",
         Some(8..12) => "its slot is of another version",
-        Some(12..24) => "its slot is of another shape",
-        Some(24..32) => "its position differs",
-        Some(32..104) => "its slot holds another block",
+        Some(12..32) => "its slot is of another shape",
+        Some(32..36) => "its position differs",
+        Some(36..112) => "its slot holds another block",
         _ => "its token ids differ",
     }
 }

@@ -60,26 +60,37 @@ impl fmt::Debug for BlockId {
     }
 }
 
-/// The shape of a payload: `num_slabs` slabs of `slab_bytes`, each slab `block_tokens` equal rows.
+/// The shape of a payload: for each layer the slab of its keys, then the slab of its values. A slab is a whole number of
+/// equal tiles, and a tile holds `tile_tokens` tokens that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotFormat {
     /// Tokens of a full block.
     pub block_tokens: u32,
-    /// Slabs of a payload: keys and values of every layer.
-    pub num_slabs: u32,
-    /// Bytes of one slab.
-    pub slab_bytes: u32,
+    /// Tokens of a tile; a divisor of `block_tokens`.
+    pub tile_tokens: u32,
+    /// Layers of a payload.
+    pub num_layers: u32,
+    /// Bytes of the keys of one layer.
+    pub key_slab_bytes: u32,
+    /// Bytes of the values of one layer.
+    pub value_slab_bytes: u32,
 }
 
 impl SlotFormat {
-    /// Bytes of one token's row in one slab.
-    pub fn row_bytes(&self) -> usize {
-        (self.slab_bytes / self.block_tokens) as usize
+    /// Bytes of one layer: a slab of keys and one of values.
+    pub fn layer_bytes(&self) -> usize {
+        self.key_slab_bytes as usize + self.value_slab_bytes as usize
     }
 
     /// Bytes of a payload.
     pub fn payload_bytes(&self) -> usize {
-        self.num_slabs as usize * self.slab_bytes as usize
+        self.num_layers as usize * self.layer_bytes()
+    }
+
+    /// Of a slab of `slab_bytes`, the bytes of the tiles that `num_tokens` tokens reach into.
+    pub fn valid_bytes(&self, slab_bytes: u32, num_tokens: usize) -> usize {
+        let num_tiles = num_tokens.div_ceil(self.tile_tokens as usize);
+        num_tiles * (slab_bytes as usize * self.tile_tokens as usize / self.block_tokens as usize)
     }
 }
 
@@ -138,7 +149,7 @@ pub struct CacheStats {
     /// What everything in its folder uses.
     #[ts(type = "number")]
     pub file_bytes: u64,
-    /// Headers and valid rows of the blocks in it.
+    /// Headers and valid tiles of the blocks in it.
     #[ts(type = "number")]
     pub live_bytes: u64,
     /// Blocks in it.

@@ -21,7 +21,7 @@ fn a_block_comes_back_byte_for_byte_after_a_restart() {
 }
 
 #[test]
-fn law_9_a_put_writes_its_header_and_its_valid_rows_and_nothing_twice() {
+fn law_9_a_put_writes_its_header_and_its_valid_tiles_and_nothing_twice() {
     let mut cache = Cache::new(PLENTY);
     let blocks = sequence(&ONE, 1, 64 + 10);
     assert_eq!(
@@ -30,27 +30,43 @@ fn law_9_a_put_writes_its_header_and_its_valid_rows_and_nothing_twice() {
     );
     assert_eq!(
         cache.put(&ONE, &blocks[1]),
-        Some(HEADER_BYTES + 10 * BYTES_PER_TOKEN)
+        Some(HEADER_BYTES + 16 * BYTES_PER_TOKEN),
+        "one tile"
     );
     assert!(blocks.iter().all(|block| cache.put(&ONE, block) == Some(0)));
     let stats = cache.store().stats();
     assert_eq!(
         (stats.num_blocks, stats.live_bytes),
-        (2, 2 * HEADER_BYTES + 74 * BYTES_PER_TOKEN)
+        (2, 2 * HEADER_BYTES + 80 * BYTES_PER_TOKEN)
     );
     assert_eq!(stats.pools[0].bytes, 2 * SLOT_BYTES);
 }
 
 #[test]
-fn rows_past_a_partial_block_are_not_written() {
-    let mut cache = Cache::new(PLENTY);
-    let block = &sequence(&ONE, 1, 10)[0];
-    cache.put(&ONE, block).unwrap();
-    let file = std::fs::read(&cache.pool_files()[0]).unwrap();
-    for slab in 0..4 {
-        let at = 4096 + slab * 2048;
-        assert!(file[at + 10 * 32..at + 2048].iter().all(|byte| *byte == 0));
+fn tiles_past_a_partial_block_are_not_written() {
+    for (num_tokens, num_tiles) in [(1, 1), (16, 1), (17, 2), (48, 3), (49, 4)] {
+        let mut cache = Cache::new(PLENTY);
+        let block = &sequence(&ONE, 1, num_tokens)[0];
+        cache.put(&ONE, block).unwrap();
+        let file = std::fs::read(&cache.pool_files()[0]).unwrap();
+        for (at, bytes, tile) in SLABS {
+            let rest = &file[4096 + at + num_tiles * tile..4096 + at + bytes];
+            assert!(rest.iter().all(|byte| *byte == 0), "{num_tokens} tokens");
+        }
     }
+}
+
+#[test]
+fn what_another_block_left_in_a_slot_does_not_come_back_with_the_next() {
+    let mut cache = Cache::new(PLENTY);
+    let (old, new) = (sequence(&ONE, 1, 64), sequence(&ONE, 2, 20));
+    cache.put_all(&ONE, &sequence(&ONE, 3, 64)); // keeps the file
+    cache.put_all(&ONE, &old);
+    cache.put_all(&ONE, &sequence(&ONE, 4, 64)); // keeps the slot in it
+    cache.store().drop_block(&ONE, &old[0].id);
+    cache.put_all(&ONE, &new);
+    assert_eq!(cache.store().stats().pools[0].bytes, 3 * SLOT_BYTES);
+    assert!(cache.has(&ONE, &new[0]), "and the rest of it is zero");
 }
 
 #[test]
@@ -149,7 +165,6 @@ fn a_block_that_is_not_what_it_says_is_neither_saved_nor_found() {
         ..blocks[1].clone()
     };
     assert!(!cache.has(&ONE, &asked));
-    assert_eq!(cache.store().get(&ONE, &blocks[1], &mut [0; 100]), None);
     assert!(
         cache.has(&ONE, &blocks[1]),
         "a wrong question costs no block"
@@ -207,31 +222,54 @@ fn another_shape_of_blocks_starts_an_empty_pool() {
     let mut cache = Cache::new(PLENTY);
     let blocks = sequence(&ONE, 1, 128);
     cache.put_all(&ONE, &blocks);
-    let other = SlotFormat {
-        num_slabs: 2,
-        slab_bytes: 4096,
-        ..FORMAT
+    let others = [
+        SlotFormat {
+            tile_tokens: 64,
+            ..FORMAT
+        },
+        SlotFormat {
+            num_layers: 1,
+            ..FORMAT
+        },
+        SlotFormat {
+            key_slab_bytes: FORMAT.value_slab_bytes,
+            value_slab_bytes: FORMAT.key_slab_bytes,
+            ..FORMAT
+        },
+    ];
+    for other in others {
+        assert!(cache.store().open_pool(&ONE, other, "one"));
+        assert!(cache.store().blocks(&ONE).is_empty(), "{other:?}");
+        assert!(cache.store().open_pool(&ONE, FORMAT, "one"));
+        cache.put_all(&ONE, &blocks);
+    }
+}
+
+#[test]
+fn blocks_of_an_impossible_shape_are_not_saved() {
+    let mut cache = Cache::new(PLENTY);
+    let shape = |tile_tokens, num_layers, key_slab_bytes, value_slab_bytes| SlotFormat {
+        block_tokens: 64,
+        tile_tokens,
+        num_layers,
+        key_slab_bytes,
+        value_slab_bytes,
     };
-    assert!(cache.store().open_pool(&ONE, other, "one"));
-    assert!(cache.store().blocks(&ONE).is_empty());
     for unsound in [
         SlotFormat {
             block_tokens: 0,
             ..FORMAT
         },
-        SlotFormat {
-            num_slabs: 0,
-            ..FORMAT
-        },
-        SlotFormat {
-            slab_bytes: 2049,
-            ..FORMAT
-        },
-        SlotFormat {
-            slab_bytes: u32::MAX - 63,
-            num_slabs: 100,
-            ..FORMAT
-        },
+        shape(0, 2, 2048, 2048),
+        shape(24, 2, 2048, 2048),
+        shape(128, 2, 2048, 2048),
+        shape(16, 0, 2048, 2048),
+        shape(16, 2, 0, 2048),
+        shape(16, 2, 2048, 0),
+        shape(16, 2, 2049, 2048),
+        shape(16, 2, 2048, 2050),
+        shape(16, 100, u32::MAX - 63, 2048),
+        shape(16, 100, 2048, u32::MAX - 63),
     ] {
         assert!(!cache.store().open_pool(&TWO, unsound, "two"));
     }
@@ -249,7 +287,7 @@ fn a_store_without_a_usable_folder_is_all_misses() {
     assert!(!store.open_pool(&ONE, FORMAT, "one"));
     let block = &sequence(&ONE, 1, 64)[0];
     assert_eq!(store.put(&ONE, block, &payload(block)), None);
-    assert_eq!(store.get(&ONE, block, &mut payload(block)), None);
+    assert_eq!(get(&mut store, &ONE, block, &mut payload(block)), None);
     store.touch(&ONE, &[block.id], 1);
     store.set_ref("leaf", &ONE, &block.id);
     store.drop_ref("leaf");

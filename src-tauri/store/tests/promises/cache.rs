@@ -6,16 +6,26 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use store::{Block, BlockStore, Budget, Fingerprint, SlotFormat};
 
+/// Two layers; slabs of four tiles, of 32 bytes a token for the keys and 16 for the values.
 pub const FORMAT: SlotFormat = SlotFormat {
     block_tokens: 64,
-    num_slabs: 4,
-    slab_bytes: 64 * 32,
+    tile_tokens: 16,
+    num_layers: 2,
+    key_slab_bytes: 64 * 32,
+    value_slab_bytes: 64 * 16,
 };
-/// 104 bytes, 64 token ids, 4 slab checksums and the header's own.
-pub const HEADER_BYTES: u64 = 104 + 64 * 4 + 4 * 8 + 8;
-pub const BYTES_PER_TOKEN: u64 = 4 * 32;
-/// A page for the header, and the payload.
-pub const SLOT_BYTES: u64 = 4096 + 4 * 64 * 32;
+/// Where each slab begins in a payload, its bytes and those of a tile.
+pub const SLABS: [(usize, usize, usize); 4] = [
+    (0, 2048, 512),
+    (2048, 1024, 256),
+    (3072, 2048, 512),
+    (5120, 1024, 256),
+];
+/// 112 bytes, 64 token ids, 4 slab checksums and the header's own.
+pub const HEADER_BYTES: u64 = 112 + 64 * 4 + 4 * 8 + 8;
+pub const BYTES_PER_TOKEN: u64 = 2 * (32 + 16);
+/// A page for the header, and two for the payload of 6144 bytes.
+pub const SLOT_BYTES: u64 = 3 * 4096;
 pub const ONE: Fingerprint = Fingerprint([1; 32]);
 pub const TWO: Fingerprint = Fingerprint([2; 32]);
 pub const PLENTY: u64 = 1 << 30;
@@ -70,17 +80,18 @@ impl Cache {
     /// Whether the store has the block; panics if it hands out wrong bytes.
     pub fn has(&mut self, fingerprint: &Fingerprint, block: &Block) -> bool {
         let mut out = vec![0xEE; FORMAT.payload_bytes()];
-        match self.store().get(fingerprint, block, &mut out) {
+        match get(self.store(), fingerprint, block, &mut out) {
             None => false,
             Some(()) => {
                 let expected = payload(block);
-                let valid = block.tokens.len() * FORMAT.row_bytes();
-                for slab in 0..FORMAT.num_slabs as usize {
-                    let at = slab * FORMAT.slab_bytes as usize;
+                for (at, bytes, tile) in SLABS {
+                    let valid = at..at + block.tokens.len().div_ceil(16) * tile;
                     assert!(
-                        out[at..at + valid] == expected[at..at + valid],
+                        out[valid.clone()] == expected[valid.clone()],
                         "wrong bytes for {block:?}"
                     );
+                    let rest = &out[valid.end..at + bytes];
+                    assert!(rest.iter().all(|byte| *byte == 0), "stray bytes");
                 }
                 true
             }
@@ -103,6 +114,22 @@ impl Cache {
     pub fn disk_bytes(&self) -> u64 {
         disk_bytes(&self.dir())
     }
+}
+
+/// Reads one block. None if the store has not its very bytes; it is then dropped.
+pub fn get(
+    store: &mut BlockStore,
+    fingerprint: &Fingerprint,
+    block: &Block,
+    out: &mut [u8],
+) -> Option<()> {
+    let plan = store.plan(fingerprint, std::slice::from_ref(block))?;
+    if plan.num_blocks() == 0 {
+        return None;
+    }
+    let outcome = plan.run(&mut [out]);
+    store.drop_unreadable(&plan, &outcome);
+    (outcome.num_good == 1).then_some(())
 }
 
 fn disk_bytes(dir: &Path) -> u64 {

@@ -122,7 +122,7 @@ fn an_index_of_another_version_is_emptied() {
     cache.put_all(&ONE, &blocks);
     cache.store = None;
     index(&cache)
-        .pragma_update(None, "user_version", 2)
+        .pragma_update(None, "user_version", 3)
         .unwrap();
     cache.reopen(PLENTY);
     assert!(cache.store().open_pool(&ONE, FORMAT, "one"));

@@ -16,18 +16,47 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-#[test]
-fn block_store_format_1_is_read() {
+/// A store over a copy of a fixture's folder; its pool is open.
+fn opened(name: &str) -> Cache {
     let mut cache = Cache::new(PLENTY);
     cache.store = None;
     std::fs::remove_dir_all(cache.dir()).unwrap();
     std::fs::create_dir(cache.dir()).unwrap();
-    for entry in std::fs::read_dir(fixture("kv-1")).unwrap() {
+    for entry in std::fs::read_dir(fixture(name)).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), cache.dir().join(entry.file_name())).unwrap();
     }
     cache.reopen(PLENTY);
     assert!(cache.store().open_pool(&ONE, FORMAT, "one"));
+    cache
+}
+
+#[test]
+fn block_store_format_1_is_a_miss_and_gives_its_place_to_the_next() {
+    let mut cache = opened("kv-1");
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    assert!(cache.store().blocks(&ONE).is_empty());
+    assert!(!blocks.iter().any(|block| cache.has(&ONE, block)));
+    assert!(cache.pool_files().is_empty());
+    cache.put_all(&ONE, &blocks);
+    assert!(blocks.iter().all(|block| cache.has(&ONE, block)));
+}
+
+#[test]
+fn slots_of_format_1_under_an_index_of_this_version_are_misses() {
+    let mut cache = opened("kv-2");
+    let name = format!("{ONE}.0.pool");
+    let mut slots = std::fs::read(fixture("kv-1").join(&name)).unwrap();
+    slots.resize(2 * SLOT_BYTES as usize, 0);
+    std::fs::write(cache.dir().join(&name), slots).unwrap();
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    assert!(!blocks.iter().any(|block| cache.has(&ONE, block)));
+    assert!(cache.store().blocks(&ONE).is_empty());
+}
+
+#[test]
+fn block_store_format_2_is_read() {
+    let mut cache = opened("kv-2");
     let blocks = sequence(&ONE, 1, 64 + 9);
     assert_eq!(cache.store().blocks(&ONE), blocks);
     assert!(blocks.iter().all(|block| cache.has(&ONE, block)));
@@ -36,11 +65,11 @@ fn block_store_format_1_is_read() {
 }
 
 #[test]
-fn block_store_format_1_is_still_what_is_written() {
+fn block_store_format_2_is_still_what_is_written() {
     let mut cache = Cache::new(PLENTY);
     cache.put_all(&ONE, &sequence(&ONE, 1, 64 + 9));
     let name = format!("{ONE}.0.pool");
-    let (ours, frozen) = (cache.dir().join(&name), fixture("kv-1").join(&name));
+    let (ours, frozen) = (cache.dir().join(&name), fixture("kv-2").join(&name));
     assert!(
         std::fs::read(ours).unwrap() == std::fs::read(frozen).unwrap(),
         "a new layout needs a new version"
@@ -141,7 +170,7 @@ fn make_fixtures() {
     drop(history);
     std::fs::remove_file(folder.join("history-1.db.clean")).unwrap();
 
-    let mut store = BlockStore::open(&folder.join("kv-1"), Budget::Bytes(PLENTY));
+    let mut store = BlockStore::open(&folder.join("kv-2"), Budget::Bytes(PLENTY));
     assert!(store.open_pool(&ONE, FORMAT, "one"));
     let blocks = sequence(&ONE, 1, 64 + 9);
     for block in &blocks {

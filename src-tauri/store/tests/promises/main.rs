@@ -10,6 +10,7 @@ mod data_folder;
 mod fixtures;
 mod kill;
 mod opening;
+mod reading;
 mod refs;
 mod replies;
 mod search;
