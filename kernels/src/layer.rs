@@ -105,7 +105,8 @@ pub struct Place<'a> {
 }
 
 impl Layers {
-    /// Layers over keys and values laid out as `layout`; an error if a shape does not fit.
+    /// Layers over keys and values laid out as `layout`; an error if a shape does not fit. The format is that of the pool at
+    /// each call.
     pub fn new(layers: Vec<Layer>, params: LayerParams, layout: KvLayout) -> Result<Layers> {
         let misfit = |reason: String| Err(Error::argument(OP, reason));
         let (Some(first), q) = (layers.first(), params.num_heads * layout.head_dim) else {
@@ -186,7 +187,12 @@ impl Layers {
             .filter(|_| x.len() == n * self.hidden);
         let half = self.layout.head_dim / 2;
         let end = end.filter(|end| end * half <= place.cos.len().min(place.sin.len()));
-        let Some(end) = end.filter(|_| *place.pool.layout() == self.layout) else {
+        let layout = *place.pool.layout();
+        let same_shape = KvLayout {
+            format: layout.format,
+            ..self.layout
+        };
+        let Some(end) = end.filter(|_| layout == same_shape) else {
             let reason = format!(
                 "{} values at {}, {} angles, {:?}",
                 x.len(),
@@ -205,6 +211,7 @@ impl Layers {
         place.pool.with_memory(|memory| {
             let pass = Pass {
                 layers: self,
+                layout,
                 place,
                 memory,
                 x,
@@ -224,6 +231,7 @@ impl Layers {
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     layers: &'a Layers,
+    layout: KvLayout,
     place: Place<'a>,
     memory: Memory<'a>,
     /// `[n, hidden]`
@@ -251,17 +259,17 @@ impl<'a> Pass<'a> {
     fn attention(&self, layer: usize) -> Attention<'a> {
         Attention {
             memory: self.memory,
-            layout: self.layers.layout,
+            layout: self.layout,
             layer,
             table: self.place.table,
             params: self.layers.params.attention,
-            group: self.layers.params.num_heads / self.layers.layout.num_kv_heads,
+            group: self.layers.params.num_heads / self.layout.num_kv_heads,
         }
     }
 
     /// Elements of one token's queries, and those of one KV head.
     fn query_elems(&self) -> (usize, usize) {
-        let (heads, layout) = (self.layers.params.num_heads, &self.layers.layout);
+        let (heads, layout) = (self.layers.params.num_heads, &self.layout);
         let all = heads * layout.head_dim;
         (all, all / layout.num_kv_heads)
     }
@@ -304,7 +312,7 @@ impl<'a> Pass<'a> {
         (q, k, v): (&mut [f32], &mut [f32], &mut [f32]),
         rounded: &mut Rounded,
     ) {
-        let Layers { params, layout, .. } = self.layers;
+        let (params, layout) = (&self.layers.params, &self.layout);
         let (weights, dim) = (&self.layers.layers[layer], layout.head_dim);
         add_bias(&weights.query, kv_head, q);
         add_bias(&weights.key, kv_head, k);
@@ -367,7 +375,7 @@ impl<'a> Pass<'a> {
 
     /// Where the attention of a row `[kv_heads, tokens, group]` of `n` tokens belongs in `[tokens, heads * head_dim]`.
     fn attended_at(&self, n: usize, row: usize) -> Range<usize> {
-        let ((all, of_head), dim) = (self.query_elems(), self.layers.layout.head_dim);
+        let ((all, of_head), dim) = (self.query_elems(), self.layout.head_dim);
         let group = of_head / dim;
         let (kv_head, token, head) = (row / group / n, row / group % n, row % group);
         let start = token * all + kv_head * of_head + head * dim;
@@ -378,7 +386,7 @@ impl<'a> Pass<'a> {
     fn put_attended(&self, path: Path, n: usize, row: usize, values: &[f32], out: &mut [f32]) {
         let out = &mut out[self.attended_at(n, row)];
         out.copy_from_slice(values);
-        if self.layers.layout.format.value.is_rotated() {
+        if self.layout.format.value.is_rotated() {
             hadamard(path, out, values.len());
         }
     }

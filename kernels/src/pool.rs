@@ -91,6 +91,12 @@ impl KvPool {
         Ok(())
     }
 
+    /// Whether a slot has memory.
+    pub fn is_reserved(&self, slot: u32) -> bool {
+        let chunk = slot as usize / self.slots_per_chunk;
+        self.read().get(chunk).is_some_and(Option::is_some)
+    }
+
     /// Gives the memory of a chunk back to the system; what its slots held is gone.
     pub fn give_back(&self, chunk: usize) {
         if let Some(chunk) = self.write().get_mut(chunk) {

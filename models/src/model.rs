@@ -142,7 +142,8 @@ impl Model {
     }
 
     /// Runs `tokens` (not empty) at position `offset` of the sequence whose slots are `table`; the keys and values before
-    /// `offset` must be there. Writes those of all tokens; returns the logits of the last one [vocab_size].
+    /// `offset` must be there. Writes those of all tokens; returns the logits of the last one [vocab_size]. The pool's format
+    /// may be another than `kv_layout`'s, but its blocks are not those of this model's fingerprint then.
     pub fn forward(
         &self,
         tokens: &[u32],
@@ -199,7 +200,8 @@ impl Model {
                 self.config.context_length
             ));
         }
-        if *pool.layout() != self.kv_layout() {
+        let format = pool.layout().format;
+        if *pool.layout() != self.config.kv_layout(format) {
             return wrong(format!(
                 "the pool is laid out for {:?}, the model for {:?}",
                 pool.layout(),

@@ -31,6 +31,7 @@ impl App {
             digests: Some(data.path().join("digests.json")),
             pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
             threads: EngineConfig::default_threads(),
+            kv: None,
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&history), blocks)?;

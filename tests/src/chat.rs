@@ -165,6 +165,7 @@ impl Chat {
             digests: Some(folder.path().join("digests.json")),
             pool_bytes: self.pool_bytes,
             threads: EngineConfig::default_threads(),
+            kv: None,
             clock: || 1_700_000_000_000,
         };
         let engine = Engine::start(config, Arc::clone(&history), store).expect("engine");

@@ -100,7 +100,7 @@ impl Pass<'_> {
         buffers: &mut Buffers,
     ) {
         let weights = &self.layers.layers[layer];
-        let (kv, n) = (self.layers.layout.row_elems(), tokens.len());
+        let (kv, n) = (self.layout.row_elems(), tokens.len());
         let (all, of_head) = self.query_elems();
         let matrices = [
             &weights.query.weight,
@@ -120,13 +120,13 @@ impl Pass<'_> {
                 matrix.multiply(member.path(), x.again(), 0..matrix.tiles(), out);
             }
             let rounded = &mut buffers.workspace.rounded;
-            let dim = self.layers.layout.head_dim;
+            let dim = self.layout.head_dim;
             let heads = queries
                 .chunks_exact_mut(of_head)
                 .zip(buffers.keys.chunks_exact_mut(dim))
                 .zip(buffers.values.chunks_exact_mut(dim));
             for (i, ((q, k), v)) in heads.enumerate() {
-                let kv_heads = self.layers.layout.num_kv_heads;
+                let kv_heads = self.layout.num_kv_heads;
                 let (token, head) = (tokens.start + i / kv_heads, i % kv_heads);
                 self.place_head(member, (layer, token, head), (q, k, v), rounded);
             }
@@ -162,7 +162,7 @@ impl Pass<'_> {
         workspace.attended.resize(n * all, 0.0);
         // SAFETY: the caller's promise.
         unsafe {
-            let kv_heads = 0..self.layers.layout.num_kv_heads;
+            let kv_heads = 0..self.layout.num_kv_heads;
             let queries = self.gather_queries(tokens.clone(), kv_heads, &mut workspace.queries);
             let attended = &mut workspace.attended;
             attention.attend(path, &queries, &mut workspace.attention, |row, values| {

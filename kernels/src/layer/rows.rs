@@ -61,7 +61,7 @@ impl Pass<'_> {
 
     /// Calls `f` with the memory that `n` tokens need.
     fn exchanging(&self, n: usize, f: impl FnOnce(&Exchange)) {
-        let layout = &self.layers.layout;
+        let layout = &self.layout;
         let attention = self.attention(0);
         let segments = attention.segments(&self.positions(&(0..self.n))).len();
         let parts = layout.num_kv_heads * segments * attention.parts(n).len();
@@ -95,7 +95,7 @@ impl Pass<'_> {
         workspace: &mut Workspace,
     ) {
         let weights = &self.layers.layers[layer];
-        let (layout, n) = (&self.layers.layout, self.n);
+        let (layout, n) = (&self.layout, self.n);
         let (all, of_head) = self.query_elems();
         let (kv, dim) = (layout.row_elems(), layout.head_dim);
         let matrices = [
@@ -213,7 +213,7 @@ impl Pass<'_> {
         workspace: &mut Workspace,
     ) {
         let ((all, _), attention) = (self.query_elems(), self.attention(layer));
-        let (kv_heads, n) = (self.layers.layout.num_kv_heads, tokens.len());
+        let (kv_heads, n) = (self.layout.num_kv_heads, tokens.len());
         let (segments, parts) = (
             attention.segments(&self.positions(&tokens)),
             attention.parts(n),

@@ -43,6 +43,7 @@ impl App {
             digests: Some(self.data.path().join("digests.json")),
             pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
             threads: self.threads,
+            kv: self.kv,
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&self.history), self.block_store())?;

@@ -1,13 +1,12 @@
 //! The KV cache of one model over its tiers: pool, prefix tree, block store.
 //!
-//! Makes room in the pool, brings blocks into it (`restore`), and keeps what is new for the writer (`backlog`). It does not decide which tokens
-//! are wanted (the session does) and never runs the model.
+//! Makes room in the pool, brings blocks into it (`restore`), and keeps what is new for the writer (`backlog`). It does not
+//! decide which tokens are wanted (the session does) and never runs the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use candle_core::Device;
-use kernels::BLOCK_TOKENS;
+use kernels::{BLOCK_TOKENS, TILE_TOKENS};
 use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
@@ -25,8 +24,6 @@ pub struct Cache {
     pub(crate) pool: BlockPool,
     pub(crate) tree: PrefixTree,
     pub(crate) writer: Writer,
-    /// What blocks are read into on their way from disk; kept, since fresh memory costs more than the copy.
-    pub(crate) buffers: Vec<Vec<u8>>,
     pub(crate) backlog: Backlog,
     /// Payload buffers that came back from the writer.
     pub(crate) spare: Vec<Vec<u8>>,
@@ -43,14 +40,13 @@ impl Cache {
         model: Arc<Model>,
         pool_bytes: u64,
         store: Arc<Mutex<BlockStore>>,
-        device: &Device,
     ) -> Result<Self> {
         let layout = model.kv_layout();
         let fingerprint = Fingerprint(model.fingerprint().0);
         let slots_for_bytes =
             usize::try_from(pool_bytes).unwrap_or(usize::MAX) / layout.slot_bytes();
         // Two slots are the least that can copy a partly matching block.
-        let pool = BlockPool::new(layout, slots_for_bytes.max(2), device)?;
+        let pool = BlockPool::new(layout, slots_for_bytes.max(2))?;
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, Arc::clone(&store));
         let mut cache = Self {
@@ -60,7 +56,6 @@ impl Cache {
             pool,
             tree,
             writer,
-            buffers: Vec::new(),
             backlog: Backlog::default(),
             spare: Vec::new(),
             is_saving: false,
@@ -90,24 +85,27 @@ impl Cache {
         self.writer.bytes_written()
     }
 
-    /// A free slot, evicting the least recently used block that no session holds when there is none.
+    /// A free slot, evicting the least recently used block that no session holds when there is none, or no memory for one.
+    /// What it holds is of no meaning.
     ///
     /// # Errors
-    /// [`Error::PoolFull`] when sessions hold every slot.
+    /// [`Error::PoolFull`] when sessions hold every slot; [`Error::Kernels`] when the system gives no memory.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
         loop {
-            if let Some(slot) = self.pool.allocate() {
-                return Ok(slot);
-            }
+            let full = match self.pool.allocate() {
+                Ok(Some(slot)) => return Ok(slot),
+                Ok(None) => Error::PoolFull {
+                    num_slots: self.pool.num_slots(),
+                },
+                Err(error) => error,
+            };
             self.collect_results();
             let pool = &self.pool;
             let oldest = self
                 .tree
                 .oldest_leaf(|node| node.slot.is_some_and(|slot| !pool.is_shared(slot)));
             let Some(id) = oldest else {
-                return Err(Error::PoolFull {
-                    num_slots: self.pool.num_slots(),
-                });
+                return Err(full);
             };
             self.save(&id, Wait::ForRoom)?;
             self.drop_resident(&id);
@@ -177,13 +175,12 @@ impl Cache {
     /// Opens this model's pool in the store and returns what is in it, parents before children.
     fn open_pool(&mut self) -> Vec<Block> {
         let layout = self.model.kv_layout();
-        // The rows of a slab stand in the order of their tokens, so that a tile is one row.
         let format = SlotFormat {
             block_tokens: BLOCK_TOKENS as u32,
-            tile_tokens: 1,
+            tile_tokens: TILE_TOKENS as u32,
             num_layers: layout.num_layers as u32,
-            key_slab_bytes: layout.slab_bytes() as u32,
-            value_slab_bytes: layout.slab_bytes() as u32,
+            key_slab_bytes: layout.key_slab_bytes() as u32,
+            value_slab_bytes: layout.value_slab_bytes() as u32,
         };
         let mut store = lock(&self.store);
         self.is_saving = store.open_pool(&self.fingerprint, format, self.model.name());

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use candle_core::Device;
+use kernels::KvFormat;
 use models::{DigestCache, ModelInfo};
 use store::{BlockStore, CacheStats, ConversationId, History, MessageId, VerifyReport};
 
@@ -26,6 +26,9 @@ pub struct EngineConfig {
     pub pool_bytes: u64,
     /// Threads to compute with.
     pub threads: usize,
+    /// Format of keys and values, where the model can have it (see `ModelConfig::kv_format`); absent: what the user has set
+    /// (`catalog::KV_SETTING`), else `q8`.
+    pub kv: Option<KvFormat>,
     /// Unix time in milliseconds.
     pub clock: fn() -> i64,
 }
@@ -65,8 +68,8 @@ impl Engine {
             models_folder: config.models_folder,
             digests: DigestCache::new(config.digests),
             pool_bytes: config.pool_bytes,
-            device: Device::Cpu,
             threads: config.threads,
+            kv: config.kv,
             cache: None,
         };
         let thread = std::thread::Builder::new()

@@ -1,8 +1,10 @@
 //! The block pool: equal slots of device memory with reference counts.
 //!
-//! A slot is free, or owned by the prefix tree, by block tables, or by both. The pool knows nothing of tokens.
+//! A slot is free, or owned by the prefix tree, by block tables, or by both. The pool knows nothing of tokens. Memory is
+//! asked of the system chunk by chunk as slots are needed, and a chunk whose slots are all free is given back.
 
-use candle_core::Device;
+use std::collections::BTreeSet;
+
 use kernels::{KvLayout, KvPool};
 
 use crate::{Error, Result};
@@ -12,25 +14,34 @@ use crate::{Error, Result};
 pub struct BlockPool {
     kv: KvPool,
     refs: Vec<u32>,
-    free: Vec<u32>,
+    /// In order: low slots are taken first, so that those in use share chunks.
+    free: BTreeSet<u32>,
+    /// Allocations that still succeed; for tests of what happens when one does not.
+    allocations_left: Option<u32>,
 }
 
 impl BlockPool {
-    /// A pool of `num_slots` free slots on `device`. On the CPU memory is taken only when a slot is first written.
+    /// A pool of `num_slots` free slots, which has no memory yet.
     ///
     /// # Errors
-    /// When the device cannot give the memory.
-    pub fn new(layout: KvLayout, num_slots: usize, device: &Device) -> Result<Self> {
+    /// When so many slots cannot be.
+    pub fn new(layout: KvLayout, num_slots: usize) -> Result<Self> {
         Ok(Self {
-            kv: KvPool::new(layout, num_slots, device)?,
+            kv: KvPool::new(layout, num_slots)?,
             refs: vec![0; num_slots],
-            free: (0..num_slots as u32).rev().collect(),
+            free: (0..num_slots as u32).collect(),
+            allocations_left: None,
         })
     }
 
-    /// The tensor behind the slots, for the kernels.
+    /// The memory behind the slots, for the kernels.
     pub fn kv(&self) -> &KvPool {
         &self.kv
+    }
+
+    /// The memory behind the slots, to be filled.
+    pub fn kv_mut(&mut self) -> &mut KvPool {
+        &mut self.kv
     }
 
     /// Slots in all.
@@ -38,11 +49,31 @@ impl BlockPool {
         self.refs.len()
     }
 
-    /// Takes a free slot with one reference, or `None` when all are held.
-    pub fn allocate(&mut self) -> Option<u32> {
-        let slot = self.free.pop()?;
+    /// Takes a free slot with one reference, or `None` when all are held. What the slot holds is of no meaning.
+    ///
+    /// # Errors
+    /// When the system gives no memory for it; the pool is then as before.
+    pub fn allocate(&mut self) -> Result<Option<u32>> {
+        let has_memory = |slot: &&u32| self.kv.is_reserved(**slot);
+        let next = self.free.iter().find(has_memory).or(self.free.first());
+        let Some(&slot) = next else {
+            return Ok(None);
+        };
+        if let Some(left) = &mut self.allocations_left {
+            let bytes = self.kv.layout().slot_bytes();
+            *left = left
+                .checked_sub(1)
+                .ok_or(kernels::Error::Memory { bytes })?;
+        }
+        self.kv.reserve(slot)?;
+        self.free.remove(&slot);
         self.refs[slot as usize] = 1;
-        Some(slot)
+        Ok(Some(slot))
+    }
+
+    /// Lets allocations fail once so many have succeeded, as when the system has no more memory; `None` ends that.
+    pub fn fail_after(&mut self, allocations: Option<u32>) {
+        self.allocations_left = allocations;
     }
 
     /// Adds a holder to a slot that is already held.
@@ -57,7 +88,23 @@ impl BlockPool {
         debug_assert!(*refs > 0, "released a free slot");
         *refs = refs.saturating_sub(1);
         if *refs == 0 {
-            self.free.push(slot);
+            self.free.insert(slot);
+            self.give_back_chunk_of(slot);
+        }
+    }
+
+    /// Gives a chunk back when none of its slots is held and free slots with memory remain elsewhere, so that a turn that
+    /// comes and goes does not ask for the same memory again and again.
+    fn give_back_chunk_of(&mut self, slot: u32) {
+        let per_chunk = self.kv.slots_per_chunk();
+        let chunk = slot as usize / per_chunk;
+        let slots = chunk * per_chunk..self.refs.len().min((chunk + 1) * per_chunk);
+        if self.refs[slots.clone()].iter().any(|&refs| refs > 0) {
+            return;
+        }
+        let is_spare = |slot: &u32| !slots.contains(&(*slot as usize)) && self.kv.is_reserved(*slot);
+        if self.free.iter().any(is_spare) {
+            self.kv.give_back(chunk);
         }
     }
 

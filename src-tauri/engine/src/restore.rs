@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use store::{Block, BlockId, ReadOutcome, ReadPlan};
+use store::{Block, BlockId, ReadPlan};
 
 use crate::Result;
 use crate::cache::Cache;
@@ -92,27 +92,9 @@ impl Cache {
         for _ in 0..plan.num_blocks() {
             slots.push(self.allocate()?);
         }
-        let outcome = self.read_slots(plan, slots)?;
+        let outcome = plan.run(&mut self.pool.kv_mut().slots_mut(slots)?);
         lock(self.store()).drop_unreadable(plan, &outcome);
         Ok(outcome.num_good)
-    }
-
-    /// Reads a plan's blocks into slots of the pool.
-    fn read_slots(&mut self, plan: &ReadPlan, slots: &[u32]) -> Result<ReadOutcome> {
-        let slot_bytes = self.pool.kv().layout().slot_bytes();
-        let num_blocks = plan.num_blocks();
-        if self.buffers.len() < num_blocks {
-            self.buffers.resize_with(num_blocks, || vec![0; slot_bytes]);
-        }
-        let mut out: Vec<&mut [u8]> = self.buffers[..num_blocks]
-            .iter_mut()
-            .map(Vec::as_mut_slice)
-            .collect();
-        let outcome = plan.run(&mut out);
-        for (slot, bytes) in slots.iter().zip(&self.buffers).take(outcome.num_good) {
-            self.pool.kv().write_slot(*slot, bytes)?;
-        }
-        Ok(outcome)
     }
 
     fn slot_of(&self, id: &BlockId) -> Option<u32> {

@@ -101,6 +101,8 @@ impl Session {
         while self.table.len() < blocks_needed {
             let slot = cache.allocate()?;
             self.table.push(slot);
+            // A tail fills its last tile only in part, and goes to disk with it.
+            cache.pool.kv().clear_slot(slot)?;
         }
         let logits = cache
             .model()

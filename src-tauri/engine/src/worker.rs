@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use candle_core::Device;
-use models::{DigestCache, Model, ModelInfo};
+use kernels::{KvFormat, Team};
+use models::{DigestCache, LoadOptions, Model, ModelInfo};
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
     TurnStats,
@@ -29,8 +29,8 @@ pub(crate) struct Worker {
     pub(crate) models_folder: PathBuf,
     pub(crate) digests: DigestCache,
     pub(crate) pool_bytes: u64,
-    pub(crate) device: Device,
     pub(crate) threads: usize,
+    pub(crate) kv: Option<KvFormat>,
     pub(crate) cache: Option<Cache>,
 }
 
@@ -194,13 +194,24 @@ impl Worker {
             return Ok(());
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
+        let kv = match self.kv {
+            Some(kv) => kv,
+            None => catalog::kv_format(&self.desk.history())?,
+        };
+        let model = Arc::new(Model::load_with(
+            &path,
+            Team::new(self.threads),
+            &self.digests,
+            LoadOptions {
+                kv,
+                ..LoadOptions::default()
+            },
+        )?);
         self.unload();
         self.cache = Some(Cache::open(
             model,
             self.pool_bytes,
             Arc::clone(&self.store),
-            &self.device,
         )?);
         Ok(())
     }
