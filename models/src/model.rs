@@ -10,6 +10,7 @@ use crate::decoder::{Decoder, Place};
 use crate::digest::DigestCache;
 use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
+use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
@@ -23,6 +24,7 @@ pub struct Model {
     fingerprint: Fingerprint,
     info: ModelInfo,
     weights_bytes: u64,
+    footprint: Footprint,
     decoder: Decoder,
 }
 
@@ -56,6 +58,7 @@ impl Model {
             ),
             info: info(&file, &config),
             weights_bytes: weights_bytes(&file),
+            footprint: Footprint::of(&file, &config),
             config,
             tokenizer,
             template,
@@ -101,6 +104,16 @@ impl Model {
     /// Bytes of all weights in the file.
     pub fn weights_bytes(&self) -> u64 {
         self.weights_bytes
+    }
+
+    /// What its parts take in memory.
+    pub fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// Threads that run it.
+    pub fn num_threads(&self) -> usize {
+        self.decoder.num_threads()
     }
 
     /// Runs `tokens` (not empty) at position `offset` of the sequence whose slots are `table`; the keys and values before
