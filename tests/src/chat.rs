@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::{ContextUse, EditCost, Engine, EngineConfig, Turn, TurnEvent, TurnOptions};
+use engine::{
+    ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Turn, TurnEvent, TurnOptions,
+};
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
     NewConversation, Prefill, Role, Sampling,
@@ -163,7 +165,7 @@ impl Chat {
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),
-            pool_bytes: self.pool_bytes,
+            limits: MemoryLimits::pool(self.pool_bytes),
             threads: EngineConfig::default_threads(),
             clock: || 1_700_000_000_000,
         };

@@ -34,6 +34,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ChatCommand,
     },
+    /// A Reprise that is running on this data folder
+    Engine {
+        #[command(subcommand)]
+        command: EngineCommand,
+    },
     /// The KV cache on disk
     Cache {
         #[command(subcommand)]
@@ -52,8 +57,24 @@ pub(crate) enum ModelsCommand {
     Add { path: PathBuf },
     /// Which models there are
     List,
-    /// What a model file says of itself
-    Inspect { name: String },
+    /// What a model file says of itself, and what it would take in memory
+    Inspect {
+        name: String,
+        /// Length of the context to plan for, in tokens (default: the model's own)
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        context: Option<u64>,
+        /// Memory for conversations, in bytes (default: what is set, or a share of the memory that is free)
+        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+        pool_bytes: Option<u64>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum EngineCommand {
+    /// Have it save everything and give back the model and the working pool; its next turn loads them again
+    Release,
+    /// What its memory is used for
+    Memory,
 }
 
 #[derive(Debug, Subcommand)]
@@ -150,6 +171,9 @@ pub(crate) struct TurnFlags {
     /// Threads to compute with (default: physical cores)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
+    /// Memory for conversations, in bytes, never exceeded (default: what is set, or a share of the memory that is free)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pool_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -174,6 +198,8 @@ pub(crate) enum BenchCommand {
     Decode(SpeedFlags),
     /// Bytes that turns write, and decoding speed with and without saving
     Snapshot(BenchFlags),
+    /// Memory that a loaded model and a conversation take, beside the plan, and after they are given back
+    Memory(BenchFlags),
 }
 
 /// Flags of every measurement.
@@ -229,7 +255,10 @@ impl BenchCommand {
     /// The flags that every measurement has.
     pub(crate) fn flags(&self) -> &BenchFlags {
         match self {
-            Self::Resume(flags) | Self::Edit(flags) | Self::Snapshot(flags) => flags,
+            Self::Resume(flags)
+            | Self::Edit(flags)
+            | Self::Snapshot(flags)
+            | Self::Memory(flags) => flags,
             Self::Prefill(flags) | Self::Decode(flags) => &flags.bench,
         }
     }

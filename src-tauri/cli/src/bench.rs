@@ -4,6 +4,7 @@
 mod disk;
 mod edit;
 mod llama_cpp;
+mod memory;
 mod place;
 mod quiet;
 mod resume;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Out
         BenchCommand::Prefill(flags) => speed::prefill(&setup, flags, output),
         BenchCommand::Decode(flags) => speed::decode(&setup, flags, output),
         BenchCommand::Snapshot(flags) => snapshot::run(&setup, flags, output),
+        BenchCommand::Memory(flags) => memory::run(&setup, flags, output),
     }
 }
 

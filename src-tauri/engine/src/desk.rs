@@ -1,8 +1,9 @@
 //! The desk: takes requests in, also while a turn runs, and puts the user's words into history at once (law 6).
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
 
@@ -12,6 +13,8 @@ use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
 const TITLE_CHARS: usize = 48;
+/// Longest wait between two looks at the clock.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A turn whose words are stored and whose reply is still to be written.
 #[derive(Debug)]
@@ -72,8 +75,9 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end.
-    pub(crate) fn next(&mut self) -> Option<Work> {
+    /// Waits for work: the next turn, else the next other request. When nobody wants the model at `idle_at` (Unix time in
+    /// milliseconds) or later it is `Idle`. `None` when the engine is to end.
+    pub(crate) fn next(&mut self, idle_at: Option<i64>) -> Option<Work> {
         loop {
             // Before anything is taken in: who has seen the last event of a turn may send the next one.
             self.running = None;
@@ -83,11 +87,27 @@ impl Desk {
                 self.stop = self.closing;
                 return Some(Work::Turn(turn));
             }
+            let left_ms = idle_at.map(|at| at - self.now_ms());
+            let in_use = self.later.iter().any(|waiting| waiting.request.is_use());
+            if left_ms.is_some_and(|ms| ms <= 0) && !in_use {
+                return Some(Work::Idle);
+            }
             if let Some(envelope) = self.later.pop_front() {
                 return Some(Work::Other(envelope));
             }
-            let envelope = self.inbox.recv().ok()?;
-            self.take(envelope);
+            let arrived = match left_ms {
+                None => self.inbox.recv().map_err(RecvTimeoutError::from),
+                // In short waits: while the machine sleeps the clock goes on, and waiting does not.
+                Some(ms) => {
+                    let wait = Duration::from_millis(ms.unsigned_abs());
+                    self.inbox.recv_timeout(wait.min(LONGEST_WAIT))
+                }
+            };
+            match arrived {
+                Ok(envelope) => self.take(envelope),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
         }
     }
 
@@ -113,6 +133,7 @@ impl Desk {
                     | Request::Context { .. }
                     | Request::Loaded
                     | Request::CacheStats
+                    | Request::Memory
             )
         };
         let index = self.later.iter().position(is_question)?;
@@ -286,6 +307,8 @@ impl Desk {
 pub(crate) enum Work {
     Turn(Accepted),
     Other(Envelope),
+    /// Nothing has been asked for as long as was agreed.
+    Idle,
 }
 
 /// The first line of a message, cut at a word.
@@ -344,7 +367,7 @@ mod tests {
                     answers: channel().0,
                 })
                 .unwrap();
-            assert!(matches!(desk.next(), Some(Work::Turn(_))));
+            assert!(matches!(desk.next(None), Some(Work::Turn(_))));
         }
     }
 

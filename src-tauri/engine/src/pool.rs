@@ -13,6 +13,8 @@ pub struct BlockPool {
     kv: KvPool,
     refs: Vec<u32>,
     free: Vec<u32>,
+    /// Slots below this were held at some time.
+    touched: usize,
 }
 
 impl BlockPool {
@@ -25,6 +27,7 @@ impl BlockPool {
             kv: KvPool::new(layout, num_slots, device)?,
             refs: vec![0; num_slots],
             free: (0..num_slots as u32).rev().collect(),
+            touched: 0,
         })
     }
 
@@ -42,7 +45,18 @@ impl BlockPool {
     pub fn allocate(&mut self) -> Option<u32> {
         let slot = self.free.pop()?;
         self.refs[slot as usize] = 1;
+        self.touched = self.touched.max(slot as usize + 1);
         Some(slot)
+    }
+
+    /// Slots that are held.
+    pub fn num_held(&self) -> usize {
+        self.refs.len() - self.free.len()
+    }
+
+    /// Slots that were held at some time: on the CPU, those that have taken memory.
+    pub fn num_touched(&self) -> usize {
+        self.touched
     }
 
     /// Adds a holder to a slot that is already held.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use candle_core::Device;
-use models::{DigestCache, Model, ModelInfo};
+use models::DigestCache;
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
     TurnStats,
@@ -20,7 +20,7 @@ use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
 use crate::turn::{ContextChoice, TurnEvent};
 use crate::writer::lock;
-use crate::{Error, Result, catalog, question};
+use crate::{Error, MemoryLimits, Result, loading, question};
 
 /// What the engine thread works with.
 pub(crate) struct Worker {
@@ -28,19 +28,27 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<Mutex<BlockStore>>,
     pub(crate) models_folder: PathBuf,
     pub(crate) digests: DigestCache,
-    pub(crate) pool_bytes: u64,
+    pub(crate) limits: MemoryLimits,
     pub(crate) device: Device,
     pub(crate) threads: usize,
     pub(crate) cache: Option<Cache>,
+    /// When the model was used last, in Unix milliseconds.
+    pub(crate) last_used_ms: i64,
 }
 
 impl Worker {
     /// Works until it is told to shut down or every handle is gone; then saves.
     pub(crate) fn run(mut self) {
         let mut shutdown = None;
-        while let Some(work) = self.desk.next() {
+        while let Some(work) = self.desk.next(self.idle_at_ms()) {
             match work {
-                Work::Turn(turn) => self.turn(&turn),
+                Work::Turn(turn) => {
+                    self.turn(&turn);
+                    self.last_used_ms = self.desk.now_ms();
+                }
+                Work::Idle => {
+                    self.release();
+                }
                 Work::Other(Envelope {
                     request: Request::Shutdown,
                     answers,
@@ -49,6 +57,9 @@ impl Worker {
                     break;
                 }
                 Work::Other(Envelope { request, answers }) => {
+                    if request.is_use() {
+                        self.last_used_ms = self.desk.now_ms();
+                    }
                     let answer = self
                         .answer(request)
                         .unwrap_or_else(|error| Answer::from(&error));
@@ -89,10 +100,7 @@ impl Worker {
         let prompt = prompt_of(desk, cache, &conversation, &turn.leaf)?;
         // The prompt and one token of the reply.
         if prompt.tokens.len() + 1 > cache.context_tokens() {
-            return Err(Error::ContextFull {
-                needed: prompt.tokens.len() + 1,
-                limit: cache.context_tokens(),
-            });
+            return Err(loading::too_long(cache, prompt.tokens.len() + 1));
         }
         let (prompt, message, ids) = begin(desk, cache, &conversation, turn, prompt)?;
         turn.emit(TurnEvent::Started {
@@ -159,45 +167,19 @@ impl Worker {
                 self.refresh();
                 Ok(Answer::Done)
             }
-            question
-            @ (Request::Preview { .. } | Request::Context { .. } | Request::CacheStats) => {
+            question @ (Request::Preview { .. }
+            | Request::Context { .. }
+            | Request::CacheStats
+            | Request::Memory) => {
                 question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
+            }
+            Request::Release => Ok(Answer::Released(self.release())),
+            Request::Limit { limits } => {
+                self.limit(limits);
+                Ok(Answer::Done)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
         }
-    }
-
-    /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
-    fn load(&mut self, name: Option<&str>) -> Result<()> {
-        let loaded = self
-            .cache
-            .as_ref()
-            .map(|cache| cache.model().name().to_owned());
-        if loaded.is_some() && (name.is_none() || name == loaded.as_deref()) {
-            return Ok(());
-        }
-        let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
-        self.unload();
-        self.cache = Some(Cache::open(
-            model,
-            self.pool_bytes,
-            Arc::clone(&self.store),
-            &self.device,
-        )?);
-        Ok(())
-    }
-
-    fn unload(&mut self) {
-        if let Some(mut cache) = self.cache.take() {
-            cache.save_all();
-        }
-    }
-
-    fn loaded(&self) -> Option<ModelInfo> {
-        self.cache
-            .as_ref()
-            .map(|cache| cache.model().info().clone())
     }
 
     /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn.
@@ -235,7 +217,7 @@ impl Worker {
         self.refresh();
     }
 
-    fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         if let Some(cache) = &mut self.cache {
             cache.refresh();
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use candle_core::Device;
-use engine::{Cache, EngineConfig, Session};
+use engine::{Cache, Session};
 use models::{DigestCache, Model};
 use serde::Serialize;
 use store::{BlockStore, Budget, DataFolder};
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::output::{Output, bytes, grouped};
 
 const TOKENS: u32 = 1024;
+const POOL_BYTES: u64 = 2 << 30;
 const RUNS: u32 = 3;
 /// Turns after the first; each adds a message and a reply.
 const TURNS: usize = 4;
@@ -107,12 +108,7 @@ fn conversation(setup: &Setup, model: &Arc<Model>, tokens: usize) -> Result<(f64
         &data.kv_path(),
         Budget::Default,
     )));
-    let mut cache = Cache::open(
-        Arc::clone(model),
-        EngineConfig::DEFAULT_POOL_BYTES,
-        store,
-        &Device::Cpu,
-    )?;
+    let mut cache = Cache::open(Arc::clone(model), POOL_BYTES, store, &Device::Cpu)?;
     let words = model
         .tokenizer()
         .encode(&Text::new(11).words(tokens + TURNS * MESSAGE_TOKENS));

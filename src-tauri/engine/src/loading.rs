@@ -1,0 +1,150 @@
+//! How a model comes into memory, within its limits, and how it goes again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kernels::BLOCK_TOKENS;
+use models::{Footprint, Model, ModelInfo};
+
+use crate::cache::Cache;
+use crate::limits::MemoryLimits;
+use crate::machine::{self, Machine};
+use crate::memory::{MemoryStats, Released};
+use crate::plan::{Circumstances, MemoryPlan, kv_sizes};
+use crate::worker::Worker;
+use crate::writer::lock;
+use crate::{Error, Result, catalog};
+
+impl Worker {
+    /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
+    pub(crate) fn load(&mut self, name: Option<&str>) -> Result<()> {
+        let loaded = self.cache.as_ref().map(|cache| cache.model().name());
+        if loaded.is_some() && (name.is_none() || name == loaded) {
+            return Ok(());
+        }
+        let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
+        let plan = self.plan(&path)?;
+        let needed = plan.total_bytes - plan.kv_bytes;
+        if let Some(machine) = plan.machine {
+            if needed > machine.room_bytes() {
+                return Err(Error::MemoryFull {
+                    needed_bytes: needed,
+                    free_bytes: machine.room_bytes(),
+                });
+            }
+            // Both at once only where there is room for both.
+            if needed > machine.available_bytes {
+                self.unload();
+            }
+        }
+        let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
+        self.unload();
+        self.cache = Some(Cache::open(
+            model,
+            plan.pool_bytes,
+            Arc::clone(&self.store),
+            &self.device,
+        )?);
+        self.last_used_ms = self.desk.now_ms();
+        Ok(())
+    }
+
+    /// Saves everything, then drops pool and weights.
+    pub(crate) fn unload(&mut self) {
+        if let Some(mut cache) = self.cache.take() {
+            cache.save_all();
+        }
+    }
+
+    /// As `unload`, and says what that gave.
+    pub(crate) fn release(&mut self) -> Released {
+        if self.cache.is_none() {
+            return Released::default();
+        }
+        let before = machine::resident_bytes();
+        let stats = MemoryStats::of(self.cache.as_ref(), &self.store);
+        self.unload();
+        let counted = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
+        let measured = before.zip(machine::resident_bytes());
+        Released {
+            freed_bytes: measured.map_or(counted, |(before, after)| before.saturating_sub(after)),
+            was_loaded: true,
+        }
+    }
+
+    /// Takes new limits; a pool of another size comes with the next load.
+    pub(crate) fn limit(&mut self, limits: MemoryLimits) {
+        if limits.pool_bytes != self.limits.pool_bytes {
+            self.unload();
+        }
+        if limits.disk_bytes != self.limits.disk_bytes {
+            if let Some(cache) = &mut self.cache {
+                cache.flush();
+            }
+            lock(&self.store).set_budget(limits.disk_budget());
+            self.refresh();
+        }
+        self.limits = limits;
+    }
+
+    /// When the model has been idle for as long as was agreed, in Unix milliseconds.
+    pub(crate) fn idle_at_ms(&self) -> Option<i64> {
+        self.cache.as_ref()?;
+        Some(self.last_used_ms + self.limits.idle_ms()?)
+    }
+
+    pub(crate) fn loaded(&self) -> Option<ModelInfo> {
+        self.cache
+            .as_ref()
+            .map(|cache| cache.model().info().clone())
+    }
+
+    fn plan(&self, path: &Path) -> Result<MemoryPlan> {
+        let around = Circumstances {
+            machine: Machine::now(),
+            threads: self.threads as u64,
+            pool_bytes: self.limits.pool_bytes,
+            ..Circumstances::default()
+        };
+        plan_of(path, None, &around)
+    }
+}
+
+/// The plan for a model file, from its header.
+///
+/// # Errors
+/// When the file cannot be used.
+pub fn plan_of(
+    path: &Path,
+    context_tokens: Option<u64>,
+    around: &Circumstances,
+) -> Result<MemoryPlan> {
+    let info = models::inspect(path)?;
+    let footprint = Footprint::read(path)?;
+    let formats = kv_sizes(&info);
+    Ok(MemoryPlan::new(
+        &info,
+        &footprint,
+        context_tokens,
+        &formats,
+        around,
+    ))
+}
+
+/// Why `needed` tokens cannot be run: the model's context is full, or else the pool is too small.
+pub(crate) fn too_long(cache: &Cache, needed: usize) -> Error {
+    let layout = cache.pool.kv().layout();
+    let context = cache.model().config().context_length;
+    if needed > context {
+        return Error::ContextFull {
+            needed,
+            limit: context.min(cache.context_tokens()),
+        };
+    }
+    // A block beside the context, to copy a partly matching one from.
+    let num_blocks = needed.div_ceil(BLOCK_TOKENS) + 1;
+    Error::MemoryFull {
+        needed_bytes: (num_blocks * layout.slot_bytes()) as u64,
+        free_bytes: (cache.pool.num_slots() * layout.slot_bytes()) as u64,
+    }
+}
