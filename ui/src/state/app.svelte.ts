@@ -2,6 +2,7 @@ import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
+import { Memory } from './memory.svelte';
 import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
@@ -37,6 +38,7 @@ export class App implements ChatHost {
   readonly models: Models;
   readonly search: Search;
   readonly cache: Cache;
+  readonly memory: Memory;
   readonly toasts = new Toasts();
   private readonly chats = new Map<ConversationId, Chat>();
   private creating = false;
@@ -45,6 +47,7 @@ export class App implements ChatHost {
     this.models = new Models(backend);
     this.search = new Search(backend);
     this.cache = new Cache(backend);
+    this.memory = new Memory(backend, () => void this.models.refresh());
   }
 
   async start(): Promise<void> {
