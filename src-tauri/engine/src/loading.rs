@@ -64,6 +64,7 @@ impl Worker {
         let before = machine::resident_bytes();
         let stats = MemoryStats::of(self.cache.as_ref(), &self.store);
         self.unload();
+        machine::give_back_freed();
         let counted = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
         let measured = before.zip(machine::resident_bytes());
         Released {
@@ -82,6 +83,7 @@ impl Worker {
                 cache.flush();
             }
             lock(&self.store).set_budget(limits.disk_budget());
+
             self.refresh();
         }
         self.limits = limits;
