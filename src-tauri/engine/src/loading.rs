@@ -24,18 +24,8 @@ impl Worker {
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
         let plan = self.plan(&path)?;
-        let needed = plan.total_bytes - plan.kv_bytes;
-        if let Some(machine) = plan.machine {
-            if needed > machine.room_bytes() {
-                return Err(Error::MemoryFull {
-                    needed_bytes: needed,
-                    free_bytes: machine.room_bytes(),
-                });
-            }
-            // Both at once only where there is room for both.
-            if needed > machine.available_bytes {
-                self.unload();
-            }
+        if let Admitted::Alone = admit(plan.total_bytes - plan.kv_bytes, plan.machine)? {
+            self.unload();
         }
         let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
         self.unload();
@@ -83,7 +73,6 @@ impl Worker {
                 cache.flush();
             }
             lock(&self.store).set_budget(limits.disk_budget());
-
             self.refresh();
         }
         self.limits = limits;
@@ -109,6 +98,27 @@ impl Worker {
             ..Circumstances::default()
         };
         plan_of(path, None, &around)
+    }
+}
+
+/// How a model may come.
+#[derive(Debug, PartialEq, Eq)]
+enum Admitted {
+    /// While the one before it is still there, in case that it cannot be read.
+    Beside,
+    /// When the one before it has gone: there is no room for both.
+    Alone,
+}
+
+/// Whether there is room for `needed_bytes`; a machine that does not say has it.
+fn admit(needed_bytes: u64, machine: Option<Machine>) -> Result<Admitted> {
+    match machine {
+        Some(machine) if needed_bytes > machine.room_bytes() => Err(Error::MemoryFull {
+            needed_bytes,
+            free_bytes: machine.room_bytes(),
+        }),
+        Some(machine) if needed_bytes > machine.available_bytes => Ok(Admitted::Alone),
+        _ => Ok(Admitted::Beside),
     }
 }
 
@@ -148,5 +158,32 @@ pub(crate) fn too_long(cache: &Cache, needed: usize) -> Error {
     Error::MemoryFull {
         needed_bytes: (num_blocks * layout.slot_bytes()) as u64,
         free_bytes: (cache.pool.num_slots() * layout.slot_bytes()) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Admitted, admit};
+    use crate::Error;
+    use crate::machine::Machine;
+
+    #[test]
+    fn a_model_comes_beside_the_old_one_or_instead_of_it_or_is_refused_with_the_numbers() {
+        let machine = Some(Machine {
+            total_bytes: 1000,
+            available_bytes: 300,
+            process_bytes: 200,
+        });
+        assert_eq!(admit(300, machine).unwrap(), Admitted::Beside);
+        assert_eq!(admit(301, machine).unwrap(), Admitted::Alone);
+        assert_eq!(admit(500, machine).unwrap(), Admitted::Alone);
+        assert_eq!(admit(u64::MAX, None).unwrap(), Admitted::Beside);
+        match admit(501, machine) {
+            Err(Error::MemoryFull {
+                needed_bytes: 501,
+                free_bytes: 500,
+            }) => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
