@@ -24,6 +24,14 @@ impl Worker {
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
         let plan = self.plan(&path)?;
+        // Two blocks are the least that can copy a partly matching one.
+        let least = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
+        if least > plan.pool_bytes {
+            return Err(Error::MemoryFull {
+                needed_bytes: least,
+                free_bytes: plan.pool_bytes,
+            });
+        }
         if let Admitted::Alone = admit(plan.total_bytes - plan.kv_bytes, plan.machine)? {
             self.unload();
         }

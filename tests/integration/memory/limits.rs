@@ -73,3 +73,18 @@ fn a_smaller_disk_budget_holds_at_once() {
     // What went from disk is still in the pool, and no word is lost.
     chat.say("And then?");
 }
+
+#[test]
+fn a_pool_too_small_for_the_model_is_refused_and_not_exceeded() {
+    let mut chat = Chat::new(Subject::Real);
+    chat.restart_with_pool(2 * BLOCK - 1);
+    let error = chat.engine().load(None).expect_err("no room");
+    assert_eq!(error.code(), "memory_full");
+    assert!(error.to_string().contains("needs 3 MiB"), "{error}");
+    chat.restart_with_pool(2 * BLOCK);
+    chat.engine().load(None).expect("just enough");
+    assert_eq!(
+        chat.engine().memory().expect("memory").pool.budget_bytes,
+        2 * BLOCK
+    );
+}

@@ -53,8 +53,11 @@ fn inspect_plans_the_memory_of_a_model_without_loading_it() {
 fn a_pool_of_given_size_refuses_what_does_not_fit_with_the_numbers() {
     let folder = Folder::with_model();
     let id = folder.conversation();
-    let words = "the cache of a token block ".repeat(12);
-    let output = folder.run(&["--json", "chat", "send", &id, &words, "--pool-bytes", "1"]);
+    let words = "the cache of a token block ".repeat(40);
+    // Three blocks: about 190 tokens, of which one block is for copying.
+    let plan = &folder.last(&["models", "inspect", MODEL])["plan"];
+    let pool = (3 * 64 * number(&plan["kv"], "bytes_per_token")).to_string();
+    let output = folder.run(&["--json", "chat", "send", &id, &words, "--pool-bytes", &pool]);
     assert_eq!(output.status.code(), Some(1));
     let error = lines(&String::from_utf8_lossy(&output.stdout))
         .pop()

@@ -138,6 +138,7 @@ export class FakeBackend implements Backend {
 
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
+    this.loadReleased();
   }
 
   async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
@@ -259,10 +260,14 @@ export class FakeBackend implements Backend {
 
   private admit(conversation: string): void {
     if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
-    if (this.released !== null) this.models = this.models.map((model) => ({ ...model, loaded: model.name === this.released }));
-    this.released = null;
+    this.loadReleased();
     if (!this.models.some((model) => model.loaded)) throw { code: 'model_missing', message: 'no model is loaded' };
     if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
+  }
+
+  private loadReleased(): void {
+    if (this.released !== null) this.models = this.models.map((model) => ({ ...model, loaded: model.name === this.released }));
+    this.released = null;
   }
 
   private append(conversation: string, parent: string | null, role: 'user' | 'assistant', text: string): Message {
