@@ -77,7 +77,8 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
 fn known(bytes: Option<u64>) -> Result<u64> {
     bytes.ok_or_else(|| {
         Error::InvalidArgument(
-            "this system does not say how much memory a process takes; measure on Linux".into(),
+            "this system does not say how much memory a process takes; measure on Linux or Windows"
+                .into(),
         )
     })
 }
