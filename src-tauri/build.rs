@@ -28,6 +28,11 @@ fn main() {
         "load_model",
         "cache_stats",
         "clear_cache",
+        "memory_stats",
+        "release_memory",
+        "plan_model",
+        "memory_limits",
+        "set_memory_limits",
         "app_info",
         "open_link",
     ]);

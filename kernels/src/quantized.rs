@@ -214,6 +214,32 @@ impl QuantizedMatrix {
         self.weights.num_bytes()
     }
 
+    /// Bytes that `rows` x `cols` weights of a format will take once they are repacked: what `num_bytes` says of the loaded
+    /// matrix. 0 for formats that no weights have.
+    pub fn bytes_for(dtype: GgmlDType, rows: usize, cols: usize) -> usize {
+        let dense = rows.next_multiple_of(LANES) * cols;
+        macro_rules! packed {
+            ($format:ident) => {
+                packed::Packed::<format::$format>::bytes_for(rows, cols)
+            };
+        }
+        match dtype {
+            GgmlDType::F32 => dense * size_of::<f32>(),
+            GgmlDType::F16 | GgmlDType::BF16 => dense * size_of::<f16>(),
+            GgmlDType::Q4_0 => packed!(Q4_0),
+            GgmlDType::Q4_1 => packed!(Q4_1),
+            GgmlDType::Q5_0 => packed!(Q5_0),
+            GgmlDType::Q5_1 => packed!(Q5_1),
+            GgmlDType::Q8_0 => packed!(Q8_0),
+            GgmlDType::Q2K => packed!(Q2K),
+            GgmlDType::Q3K => packed!(Q3K),
+            GgmlDType::Q4K => packed!(Q4K),
+            GgmlDType::Q5K => packed!(Q5K),
+            GgmlDType::Q6K => packed!(Q6K),
+            GgmlDType::Q8_1 | GgmlDType::Q8K => 0,
+        }
+    }
+
     /// `x` `[n, cols]` times the transposed matrix: `[n, rows]`.
     pub fn forward(&self, x: &[f32], team: &Team) -> Result<Vec<f32>> {
         if !x.len().is_multiple_of(self.cols) {

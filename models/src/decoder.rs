@@ -80,6 +80,10 @@ impl Decoder {
         })
     }
 
+    pub(crate) fn num_threads(&self) -> usize {
+        self.team.threads()
+    }
+
     /// Writes keys and values of `tokens`; logits of all of them [n, vocab_size], or of the last one only [vocab_size].
     pub(crate) fn forward(
         &self,

@@ -196,6 +196,14 @@ impl GgufFile {
             .map(|(name, info)| (name.as_str(), info.ggml_dtype, info.shape.elem_count()))
     }
 
+    /// Formats and shapes of all tensors.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (GgmlDType, &[usize])> {
+        self.content
+            .tensor_infos
+            .values()
+            .map(|info| (info.ggml_dtype, info.shape.dims()))
+    }
+
     fn value(&self, key: &str) -> Option<&Value> {
         self.content.metadata.get(key)
     }

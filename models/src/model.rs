@@ -10,6 +10,7 @@ use crate::decoder::{Decoder, Place};
 use crate::digest::DigestCache;
 use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
+use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
@@ -25,6 +26,7 @@ pub struct Model {
     weights_bytes: u64,
     layout: KvLayout,
     kv_note: Option<String>,
+    footprint: Footprint,
     decoder: Decoder,
 }
 
@@ -87,6 +89,7 @@ impl Model {
             fingerprint: Fingerprint::of(&config, &layout, &weights, &tokenizer.digest()),
             info: info(&file, &config, &layout),
             weights_bytes: weights_bytes(&file),
+            footprint: Footprint::of(&file, &config),
             config,
             layout,
             kv_note,
@@ -139,6 +142,16 @@ impl Model {
     /// Bytes of all weights in the file.
     pub fn weights_bytes(&self) -> u64 {
         self.weights_bytes
+    }
+
+    /// What its parts take in memory.
+    pub fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// Threads that run it.
+    pub fn num_threads(&self) -> usize {
+        self.decoder.num_threads()
     }
 
     /// Runs `tokens` (not empty) at position `offset` of the sequence whose slots are `table`; the keys and values before

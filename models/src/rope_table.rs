@@ -21,6 +21,11 @@ pub(crate) struct Rows {
 
 const FIRST: usize = 1024;
 
+/// Rows that are computed when `len` positions are asked for.
+pub(crate) fn rows_for(len: usize) -> usize {
+    len.next_power_of_two().max(FIRST)
+}
+
 impl RopeTable {
     pub(crate) fn new(config: &ModelConfig) -> RopeTable {
         let half = config.head_dim / 2;
@@ -50,7 +55,7 @@ impl RopeTable {
         if let Some(rows) = grown.as_ref().filter(|rows| rows.len >= len) {
             return rows.clone();
         }
-        let len = len.next_power_of_two().max(FIRST);
+        let len = rows_for(len);
         let angles = (0..len).flat_map(|p| {
             self.inverse_frequencies
                 .iter()

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::{Engine, EngineConfig};
-use store::{BlockStore, Budget, DataFolder, History};
+use engine::control::Control;
+use engine::{Engine, EngineConfig, MemoryLimits};
+use store::{BlockStore, DataFolder, History};
 use tauri::ipc::{CommandArg, CommandItem, InvokeError};
 use tauri::{Manager, Runtime};
 
@@ -15,6 +16,8 @@ use crate::api_error::ApiError;
 /// The open application. The folder's lock is held for as long as this lives. The fields are dropped in this order: the
 /// engine saves and ends, then the history closes, then the folder is free.
 pub(crate) struct App {
+    /// Lets `reprise-cli engine` ask for memory; without it, nobody can.
+    _control: Option<Control>,
     pub(crate) engine: Engine,
     history: Arc<Mutex<History>>,
     pub(crate) data: DataFolder,
@@ -25,17 +28,22 @@ impl App {
     pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
         let data = DataFolder::open(data_dir)?;
         let history = Arc::new(Mutex::new(History::open(&data.history_path())?));
-        let blocks = BlockStore::open(&data.kv_path(), Budget::Default);
+        let limits = MemoryLimits::read(&lock(&history))?;
+        let blocks = BlockStore::open(&data.kv_path(), limits.disk_budget());
         let config = EngineConfig {
             models_folder: data.models_path(),
             digests: Some(data.path().join("digests.json")),
-            pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
+            limits,
             threads: EngineConfig::default_threads(),
-            kv: None,
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&history), blocks)?;
+        let control = engine
+            .listen(data.path())
+            .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))
+            .ok();
         let app = Self {
+            _control: control,
             engine,
             history,
             data,
@@ -46,8 +54,7 @@ impl App {
 
     /// The history, for the length of one call.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
-        // A panic elsewhere leaves no half-done statement behind: SQLite rolls back.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.history)
     }
 
     /// Loads the default model, so that it is there before the first word. Without one, turns will say so.
@@ -114,6 +121,11 @@ impl<'de, R: Runtime> CommandArg<'de, R> for OpenApp {
         let app = command.message.webview_ref().state::<Running>().app();
         app.ok_or_else(|| InvokeError::from(ApiError::new("internal", "Reprise is closing")))
     }
+}
+
+/// A panic elsewhere leaves no half-done statement behind: SQLite rolls back.
+fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The clock of the shell, handed down as a value.

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{ContextUse, EditCost, ModelEntry, TurnEvent};
+use engine::{
+    ContextUse, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry, Released, TurnEvent,
+};
 use store::{CacheStats, Format, SearchHit};
 use ts_rs::{Config, TS};
 
@@ -25,7 +27,11 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     ConversationTree::export_all(&config)?;
     EditCost::export_all(&config)?;
     Format::export_all(&config)?;
+    MemoryLimits::export_all(&config)?;
+    MemoryPlan::export_all(&config)?;
+    MemoryStats::export_all(&config)?;
     ModelEntry::export_all(&config)?;
+    Released::export_all(&config)?;
     SearchHit::export_all(&config)?;
     TurnEvent::export_all(&config)
 }

@@ -5,6 +5,7 @@ pub(crate) mod about;
 mod cache;
 pub(crate) mod conversations;
 mod links;
+mod memory;
 mod models;
 mod turns;
 
@@ -39,6 +40,11 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         models::load_model,
         cache::cache_stats,
         cache::clear_cache,
+        memory::memory_stats,
+        memory::release_memory,
+        memory::plan_model,
+        memory::memory_limits,
+        memory::set_memory_limits,
         about::app_info,
         links::open_link,
     ]

@@ -2,5 +2,6 @@
 //!
 //! `cargo xtask test` runs this inside `xvfb-run` and names the binary in `REPRISE_TEST_APP`.
 
+mod release;
 mod resume;
 mod window;

@@ -9,7 +9,7 @@ use tests::{Subject, prose};
 use crate::window::{ShownReply, Window};
 
 /// A data folder with the default model and one empty conversation whose replies are short and greedy.
-fn prepare(home: &Path) {
+pub(crate) fn prepare(home: &Path) {
     let folder = DataFolder::open(Some(home.join("reprise"))).expect("data folder");
     Subject::Real.install(&folder.models_path());
     let mut history = History::open(&folder.history_path()).expect("history");

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::{ContextUse, EditCost, Engine, EngineConfig, Turn, TurnEvent, TurnOptions};
+use engine::{
+    ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Turn, TurnEvent, TurnOptions,
+};
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
     NewConversation, Prefill, Role, Sampling,
@@ -163,9 +165,8 @@ impl Chat {
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),
-            pool_bytes: self.pool_bytes,
+            limits: MemoryLimits::pool(self.pool_bytes),
             threads: EngineConfig::default_threads(),
-            kv: None,
             clock: || 1_700_000_000_000,
         };
         let engine = Engine::start(config, Arc::clone(&history), store).expect("engine");

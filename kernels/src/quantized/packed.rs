@@ -49,6 +49,12 @@ pub(super) struct Packed<F> {
 }
 
 impl<F: Format> Packed<F> {
+    /// Bytes in memory of `rows` rows of `cols` weights.
+    pub(super) fn bytes_for(rows: usize, cols: usize) -> usize {
+        let (tiles, groups) = (rows.div_ceil(LANES), cols / GROUP);
+        tiles * (groups * F::QUANT_BYTES + groups / F::UNIT_GROUPS * F::SCALE_BYTES)
+    }
+
     /// Packs the blocks of `rows` rows of `cols` weights; the lengths fit.
     pub(super) fn new(
         rows: usize,

@@ -44,6 +44,20 @@ fn matrix(dtype: GgmlDType, rows: usize, cols: usize) -> QuantizedMatrix {
     .unwrap()
 }
 
+#[test]
+fn the_bytes_foretold_are_the_bytes_taken() {
+    for dtype in ALL {
+        for (rows, cols) in [(1, 256), (16, 512), (37, 768)] {
+            let taken = matrix(dtype, rows, cols).num_bytes();
+            assert_eq!(
+                QuantizedMatrix::bytes_for(dtype, rows, cols),
+                taken,
+                "{dtype:?} {rows} x {cols}"
+            );
+        }
+    }
+}
+
 /// The matrix as floats `[rows, cols]`.
 fn dequantized(matrix: &QuantizedMatrix) -> Vec<f32> {
     let ids: Vec<u32> = (0..matrix.rows() as u32).collect();

@@ -5,18 +5,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::{Engine, EngineConfig, catalog};
-use store::{BlockStore, Budget, DataFolder, History};
+use engine::control::Control;
+use engine::machine::Machine;
+use engine::{Circumstances, DiskPlan, Engine, EngineConfig, KvChoice, MemoryLimits, catalog};
+use kernels::KvFormat;
+use store::{BlockStore, DataFolder, History};
 
 use crate::error::Result;
 
 /// An open data folder; its lock is held for as long as this lives.
 pub(crate) struct App {
     // Before the others, so that it has saved when they close.
-    engine: OnceCell<Engine>,
+    engine: OnceCell<(Engine, Option<Control>)>,
     history: Arc<Mutex<History>>,
     data: DataFolder,
     threads: usize,
+    /// Over what the user has set.
+    pool_bytes: Option<u64>,
+    kv: Option<KvFormat>,
 }
 
 impl App {
@@ -30,29 +36,73 @@ impl App {
             history,
             data,
             threads: threads.map_or_else(EngineConfig::default_threads, usize::from),
+            pool_bytes: None,
+            kv: None,
+        })
+    }
+
+    /// With a working pool of this size, whatever the settings say.
+    pub(crate) fn with_pool(self, pool_bytes: Option<u64>) -> Self {
+        Self { pool_bytes, ..self }
+    }
+
+    /// With keys and values in this format, whatever the settings say.
+    pub(crate) fn with_kv(self, kv: Option<KvFormat>) -> Self {
+        Self { kv, ..self }
+    }
+
+    /// What the user decided about memory.
+    pub(crate) fn limits(&self) -> Result<MemoryLimits> {
+        let limits = MemoryLimits::read(&self.history())?;
+        Ok(MemoryLimits {
+            pool_bytes: self.pool_bytes.or(limits.pool_bytes),
+            kv: self.kv.map_or(limits.kv, KvChoice),
+            ..limits
         })
     }
 
     /// The engine, started at the first call.
     pub(crate) fn engine(&self) -> Result<&Engine> {
-        if let Some(engine) = self.engine.get() {
+        if let Some((engine, _)) = self.engine.get() {
             return Ok(engine);
         }
         let config = EngineConfig {
             models_folder: self.data.models_path(),
             digests: Some(self.data.path().join("digests.json")),
-            pool_bytes: EngineConfig::DEFAULT_POOL_BYTES,
+            limits: self.limits()?,
             threads: self.threads,
-            kv: self.kv,
             clock: now_ms,
         };
-        let engine = Engine::start(config, Arc::clone(&self.history), self.block_store())?;
-        Ok(self.engine.get_or_init(|| engine))
+        let engine = Engine::start(config, Arc::clone(&self.history), self.block_store()?)?;
+        // Nothing is lost without it: this process ends soon and gives back what it has.
+        let control = engine
+            .listen(self.data.path())
+            .inspect_err(|error| tracing::debug!(%error, "not to be reached from outside"))
+            .ok();
+        Ok(&self.engine.get_or_init(|| (engine, control)).0)
     }
 
     /// The block store itself, for a command that runs no engine beside it.
-    pub(crate) fn block_store(&self) -> BlockStore {
-        BlockStore::open(&self.data.kv_path(), Budget::Default)
+    pub(crate) fn block_store(&self) -> Result<BlockStore> {
+        let budget = self.limits()?.disk_budget();
+        Ok(BlockStore::open(&self.data.kv_path(), budget))
+    }
+
+    /// What a memory plan starts from besides the model.
+    pub(crate) fn circumstances(&self) -> Result<Circumstances> {
+        let store = self.block_store()?;
+        let stats = store.stats();
+        Ok(Circumstances {
+            machine: Machine::now(),
+            threads: self.threads as u64,
+            pool_bytes: self.limits()?.pool_bytes,
+            disk: DiskPlan {
+                budget_bytes: stats.budget_bytes,
+                used_bytes: stats.file_bytes,
+                free_bytes: store.free_bytes(),
+                ..DiskPlan::default()
+            },
+        })
     }
 
     /// The history, for the length of one call.

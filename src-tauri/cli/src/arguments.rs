@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kernels::KvFormat;
 
 use crate::output;
 
@@ -34,6 +35,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ChatCommand,
     },
+    /// A Reprise that is running on this data folder
+    Engine {
+        #[command(subcommand)]
+        command: EngineCommand,
+    },
     /// The KV cache on disk
     Cache {
         #[command(subcommand)]
@@ -52,8 +58,24 @@ pub(crate) enum ModelsCommand {
     Add { path: PathBuf },
     /// Which models there are
     List,
-    /// What a model file says of itself
-    Inspect { name: String },
+    /// What a model file says of itself, and what it would take in memory
+    Inspect {
+        name: String,
+        /// Length of the context to plan for, in tokens (default: the model's own)
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        context: Option<u64>,
+        /// Memory for conversations, in bytes (default: what is set, or a share of the memory that is free)
+        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+        pool_bytes: Option<u64>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum EngineCommand {
+    /// Have it save everything and give back the model and the working pool; its next turn loads them again
+    Release,
+    /// What its memory is used for
+    Memory,
 }
 
 #[derive(Debug, Subcommand)]
@@ -150,6 +172,12 @@ pub(crate) struct TurnFlags {
     /// Threads to compute with (default: physical cores)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
+    /// Memory for conversations, in bytes, never exceeded (default: what is set, or a share of the memory that is free)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pool_bytes: Option<u64>,
+    /// Format of keys and values: f16, bf16, q8, q4, or two of them as keys/values (default: what is set, or q8)
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) kv: Option<KvFormat>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -174,6 +202,10 @@ pub(crate) enum BenchCommand {
     Decode(SpeedFlags),
     /// Bytes that turns write, and decoding speed with and without saving
     Snapshot(BenchFlags),
+    /// Memory that a loaded model and a conversation take, beside the plan, and after they are given back
+    Memory(BenchFlags),
+    /// What a format of keys and values costs: perplexity, divergence and agreement with f16 over a text
+    KvQuality(QualityFlags),
 }
 
 /// Flags of every measurement.
@@ -191,6 +223,40 @@ pub(crate) struct BenchFlags {
     /// How often to measure; medians are reported
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
+    /// Format of keys and values: f16, bf16, q8, q4, or two of them as keys/values
+    #[arg(long, value_name = "FORMAT", default_value = "q8")]
+    pub(crate) kv: KvFormat,
+}
+
+/// Flags of `bench kv-quality`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct QualityFlags {
+    /// Text to read: at least 8 000 tokens of it tell something
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: PathBuf,
+    /// Model by name, or by the path of a .gguf file (default: the default model)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Formats to measure against f16 (each as f16, bf16, q8, q4, or keys/values)
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_delimiter = ',',
+        default_value = "f16,bf16,q8,q4"
+    )]
+    pub(crate) kv: Vec<KvFormat>,
+    /// Most tokens to read (default: the whole text)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) tokens: Option<u32>,
+    /// Measure a format also where this model is known to fail with it, instead of what it gets in its place
+    #[arg(long)]
+    pub(crate) forced: bool,
+    /// Round activations as replies do. Any change, however small, moves what that rounds, which hides what a format costs
+    #[arg(long)]
+    pub(crate) rounded_activations: bool,
+    /// Threads to compute with (default: physical cores)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
 }
 
 /// Flags of the measurements of the model alone.
@@ -226,11 +292,28 @@ pub(crate) enum Baseline {
 }
 
 impl BenchCommand {
-    /// The flags that every measurement has.
-    pub(crate) fn flags(&self) -> &BenchFlags {
+    /// The model and the threads to measure with.
+    pub(crate) fn model_and_threads(&self) -> (Option<&str>, Option<u16>) {
+        let of = |flags: &BenchFlags| (flags.model.as_deref(), flags.threads);
         match self {
-            Self::Resume(flags) | Self::Edit(flags) | Self::Snapshot(flags) => flags,
-            Self::Prefill(flags) | Self::Decode(flags) => &flags.bench,
+            Self::Resume(flags)
+            | Self::Edit(flags)
+            | Self::Snapshot(flags)
+            | Self::Memory(flags) => of(flags),
+            Self::Prefill(flags) | Self::Decode(flags) => of(&flags.bench),
+            Self::KvQuality(flags) => (flags.model.as_deref(), flags.threads),
+        }
+    }
+
+    /// The format of keys and values that is measured; several have their own flag.
+    pub(crate) fn kv(&self) -> KvFormat {
+        match self {
+            Self::Resume(flags)
+            | Self::Edit(flags)
+            | Self::Snapshot(flags)
+            | Self::Memory(flags) => flags.kv,
+            Self::Prefill(flags) | Self::Decode(flags) => flags.bench.kv,
+            Self::KvQuality(_) => KvFormat::F16,
         }
     }
 }

@@ -3,7 +3,9 @@
 
 mod disk;
 mod edit;
+mod kv_quality;
 mod llama_cpp;
+mod memory;
 mod place;
 mod quiet;
 mod resume;
@@ -14,6 +16,8 @@ mod text;
 use std::path::PathBuf;
 
 use engine::EngineConfig;
+use kernels::KvFormat;
+use models::LoadOptions;
 
 use crate::app::App;
 use crate::arguments::{BenchCommand, BenchFlags};
@@ -25,29 +29,42 @@ struct Setup {
     /// The model file.
     model: PathBuf,
     num_threads: usize,
+    kv: KvFormat,
 }
 
 pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
-    let flags = command.flags();
-    let num_threads = flags
-        .threads
-        .map_or_else(EngineConfig::default_threads, usize::from);
-    let model = match flags.model.as_deref() {
+    let (model, threads) = command.model_and_threads();
+    let num_threads = threads.map_or_else(EngineConfig::default_threads, usize::from);
+    let model = match model {
         Some(path) if path.ends_with(".gguf") => PathBuf::from(path),
         // The lock is given back at once: what follows does not touch the user's folder.
-        name => App::open(data_dir, flags.threads)?.model_path(name)?,
+        name => App::open(data_dir, threads)?.model_path(name)?,
     };
-    let setup = Setup { model, num_threads };
+    let setup = Setup {
+        model,
+        num_threads,
+        kv: command.kv(),
+    };
     match &command {
         BenchCommand::Resume(flags) => resume::run(&setup, flags, output),
         BenchCommand::Edit(flags) => edit::run(&setup, flags, output),
         BenchCommand::Prefill(flags) => speed::prefill(&setup, flags, output),
         BenchCommand::Decode(flags) => speed::decode(&setup, flags, output),
         BenchCommand::Snapshot(flags) => snapshot::run(&setup, flags, output),
+        BenchCommand::Memory(flags) => memory::run(&setup, flags, output),
+        BenchCommand::KvQuality(flags) => kv_quality::run(&setup, flags, output),
     }
 }
 
 impl Setup {
+    /// The model's options: its format of keys and values.
+    fn options(&self) -> LoadOptions {
+        LoadOptions {
+            kv: self.kv,
+            ..LoadOptions::default()
+        }
+    }
+
     fn model_name(&self) -> String {
         self.model
             .file_stem()

@@ -12,7 +12,7 @@ use crate::output::{Output, bytes, grouped};
 
 pub(crate) fn run(command: CacheCommand, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
     let app = App::open(data_dir, None)?;
-    let mut store = app.block_store();
+    let mut store = app.block_store()?;
     match command {
         CacheCommand::Stats => {
             let stats = store.stats();

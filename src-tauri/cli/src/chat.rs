@@ -34,7 +34,7 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
                 text: words(text)?,
                 options,
             };
-            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
+            turn::run(&app(data_dir, &flags)?, turn, output)
         }
         ChatCommand::Edit {
             conversation,
@@ -49,7 +49,7 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
                 text: words(text)?,
                 options,
             };
-            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
+            turn::run(&app(data_dir, &flags)?, turn, output)
         }
         ChatCommand::Regenerate {
             conversation,
@@ -62,10 +62,17 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
                 message: message.into(),
                 options,
             };
-            turn::run(&App::open(data_dir, flags.threads)?, turn, output)
+            turn::run(&app(data_dir, &flags)?, turn, output)
         }
         other => run_without_model(other, &App::open(data_dir, None)?, output),
     }
+}
+
+/// The data folder, with the engine as the flags want it.
+fn app(data_dir: Option<PathBuf>, flags: &TurnFlags) -> Result<App> {
+    Ok(App::open(data_dir, flags.threads)?
+        .with_pool(flags.pool_bytes)
+        .with_kv(flags.kv))
 }
 
 /// What needs the history only.

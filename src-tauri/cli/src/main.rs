@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod cache;
 mod chat;
+mod engine;
 mod error;
 mod models;
 mod output;
@@ -45,6 +46,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<()> {
     match command {
         Command::Models { command } => models::run(command, data_dir, output),
         Command::Chat { command } => chat::run(command, data_dir, output),
+        Command::Engine { command } => engine::run(command, data_dir, output),
         Command::Cache { command } => cache::run(command, data_dir, output),
         Command::Bench { command } => bench::run(command, data_dir, output),
     }

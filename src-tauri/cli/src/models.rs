@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use engine::{ModelEntry, catalog};
+use engine::{CONVERSATION_TOKENS, MemoryPlan, ModelEntry, Verdict, catalog, plan_of};
+use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::ModelsCommand;
@@ -26,11 +27,34 @@ pub(crate) fn run(
                 .iter()
                 .try_for_each(|entry| output.line(entry, || line(entry)))
         }
-        ModelsCommand::Inspect { name } => {
-            let info = ::models::inspect(&app.model_path(Some(&name))?)?;
-            output.line(&info, || sheet(&info))
+        ModelsCommand::Inspect {
+            name,
+            context,
+            pool_bytes,
+        } => {
+            let app = app.with_pool(pool_bytes);
+            let path = app.model_path(Some(&name))?;
+            let inspected = Inspected {
+                info: ::models::inspect(&path)?,
+                plan: plan_of(&path, context, app.limits()?.kv.0, &app.circumstances()?)?,
+            };
+            output.line(&inspected, || {
+                format!(
+                    "{}\n\n{}",
+                    sheet(&inspected.info),
+                    plan_sheet(&inspected.plan)
+                )
+            })
         }
     }
+}
+
+/// What a file says of itself, and the plan for it.
+#[derive(Serialize)]
+struct Inspected {
+    #[serde(flatten)]
+    info: ::models::ModelInfo,
+    plan: MemoryPlan,
 }
 
 fn line(entry: &ModelEntry) -> String {
@@ -80,4 +104,78 @@ fn sheet(info: &::models::ModelInfo) -> String {
     ]
     .map(|(what, value)| format!("{what:<14}{value}"))
     .join("\n")
+}
+
+fn plan_sheet(plan: &MemoryPlan) -> String {
+    let conversation = grouped(CONVERSATION_TOKENS);
+    let machine = match (plan.machine, plan.others_bytes) {
+        (Some(machine), Some(others)) => format!(
+            "{}, others hold {}",
+            bytes(machine.total_bytes),
+            bytes(others)
+        ),
+        _ => "this system does not say".into(),
+    };
+    let free = plan
+        .disk
+        .free_bytes
+        .map_or_else(String::new, |free| format!(", {} free", bytes(free)));
+    [
+        (
+            "memory for",
+            format!(
+                "{} tokens, keys and values as {}",
+                grouped(plan.context_tokens),
+                plan.kv.format
+            ),
+        ),
+        ("weights", bytes(plan.weights_bytes)),
+        (
+            "KV cache",
+            format!(
+                "{} ({} a token)",
+                bytes(plan.kv_bytes),
+                bytes(plan.kv.bytes_per_token)
+            ),
+        ),
+        ("scratch", bytes(plan.scratch_bytes)),
+        ("program", bytes(plan.runtime_bytes)),
+        (
+            "together",
+            format!("{}: {}", bytes(plan.total_bytes), verdict(plan)),
+        ),
+        ("machine", machine),
+        (
+            "longest",
+            format!("{} tokens fit", grouped(plan.longest_context_tokens)),
+        ),
+        (
+            "working pool",
+            format!(
+                "{}, {} conversations of {conversation} tokens",
+                bytes(plan.pool_bytes),
+                grouped(plan.resident_conversations)
+            ),
+        ),
+        (
+            "disk",
+            format!(
+                "{} of {} used{free}, {} conversations of {conversation} tokens",
+                bytes(plan.disk.used_bytes),
+                bytes(plan.disk.budget_bytes),
+                grouped(plan.disk.conversations)
+            ),
+        ),
+    ]
+    .map(|(what, value)| format!("{what:<14}{value}"))
+    .join("\n")
+}
+
+fn verdict(plan: &MemoryPlan) -> String {
+    match &plan.verdict {
+        Verdict::Fits => "fits".into(),
+        Verdict::FitsWith { format } => format!("fits with {format}"),
+        Verdict::Needs { needed_bytes } => format!("needs {}, does not fit", bytes(*needed_bytes)),
+        Verdict::Unknown => "whether it fits is not known".into(),
+    }
 }

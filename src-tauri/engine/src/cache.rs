@@ -36,11 +36,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the device cannot give the pool.
-    pub fn open(
-        model: Arc<Model>,
-        pool_bytes: u64,
-        store: Arc<Mutex<BlockStore>>,
-    ) -> Result<Self> {
+    pub fn open(model: Arc<Model>, pool_bytes: u64, store: Arc<Mutex<BlockStore>>) -> Result<Self> {
         let layout = model.kv_layout();
         let fingerprint = Fingerprint(model.fingerprint().0);
         let slots_for_bytes =

@@ -13,6 +13,8 @@ use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
 const TITLE_CHARS: usize = 48;
+/// Longest wait between two looks at the clock.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How long the disk is given between two looks at what is left to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(2);
@@ -76,9 +78,14 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Waits for work: the next turn, else the next other request. `None` when the engine is to end. While there is none
-    /// `idle` is called, again and again as long as it says that something is left to do.
-    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> bool) -> Option<Work> {
+    /// Waits for work: the next turn, else the next other request. While there is none `idle` is called, again and again as
+    /// long as it says that something is left to do. When nobody wants the model at `idle_at` (Unix time in milliseconds) or
+    /// later it is `Idle`. `None` when the engine is to end.
+    pub(crate) fn next(
+        &mut self,
+        idle_at: Option<i64>,
+        idle: &mut dyn FnMut() -> bool,
+    ) -> Option<Work> {
         loop {
             // Before anything is taken in: who has seen the last event of a turn may send the next one.
             self.running = None;
@@ -88,17 +95,31 @@ impl Desk {
                 self.stop = self.closing;
                 return Some(Work::Turn(turn));
             }
+            let left_ms = idle_at.map(|at| at - self.now_ms());
+            let in_use = self.later.iter().any(|waiting| waiting.request.is_use());
+            if left_ms.is_some_and(|ms| ms <= 0) && !in_use {
+                return Some(Work::Idle);
+            }
             if let Some(envelope) = self.later.pop_front() {
                 return Some(Work::Other(envelope));
             }
-            let envelope = match idle() {
-                true => match self.inbox.recv_timeout(IDLE_PAUSE) {
-                    Err(RecvTimeoutError::Timeout) => continue,
-                    envelope => envelope.ok()?,
-                },
-                false => self.inbox.recv().ok()?,
+            let wait = match (idle(), left_ms) {
+                (true, _) => Some(IDLE_PAUSE),
+                // In short waits: while the machine sleeps the clock goes on, and waiting does not.
+                (false, Some(ms)) => {
+                    Some(Duration::from_millis(ms.unsigned_abs()).min(LONGEST_WAIT))
+                }
+                (false, None) => None,
             };
-            self.take(envelope);
+            let arrived = match wait {
+                None => self.inbox.recv().map_err(RecvTimeoutError::from),
+                Some(wait) => self.inbox.recv_timeout(wait),
+            };
+            match arrived {
+                Ok(envelope) => self.take(envelope),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
         }
     }
 
@@ -129,6 +150,7 @@ impl Desk {
                     | Request::Context { .. }
                     | Request::Loaded
                     | Request::CacheStats
+                    | Request::Memory
             )
         };
         let index = self.later.iter().position(is_question)?;
@@ -312,6 +334,8 @@ impl Desk {
 pub(crate) enum Work {
     Turn(Accepted),
     Other(Envelope),
+    /// Nothing has been asked for as long as was agreed.
+    Idle,
 }
 
 fn is_warm(envelope: &Envelope) -> bool {
@@ -374,7 +398,10 @@ mod tests {
                     answers: channel().0,
                 })
                 .unwrap();
-            assert!(matches!(desk.next(&mut || false), Some(Work::Turn(_))));
+            assert!(matches!(
+                desk.next(None, &mut || false),
+                Some(Work::Turn(_))
+            ));
         }
     }
 
@@ -397,7 +424,7 @@ mod tests {
         send(warm("opened"));
         let mut done = Vec::new();
         for _ in 0..2 {
-            let Some(Work::Other(Envelope { request, .. })) = desk.next(&mut || false) else {
+            let Some(Work::Other(Envelope { request, .. })) = desk.next(None, &mut || false) else {
                 panic!("two requests wait")
             };
             done.push(request);

@@ -1,15 +1,17 @@
 //! The handle to the engine: requests go in, answers come out, over channels.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use kernels::KvFormat;
 use models::{DigestCache, ModelInfo};
 use store::{BlockStore, CacheStats, ConversationId, History, MessageId, VerifyReport};
 
+use crate::control::Control;
 use crate::desk::Desk;
+use crate::limits::MemoryLimits;
+use crate::memory::{MemoryStats, Released};
 use crate::request::{Answer, Envelope, Request, TurnEvents};
 use crate::turn::{ContextUse, EditCost, Turn};
 use crate::worker::Worker;
@@ -22,21 +24,15 @@ pub struct EngineConfig {
     pub models_folder: PathBuf,
     /// File that keeps content digests of weight files, so that a file is hashed once.
     pub digests: Option<PathBuf>,
-    /// Bytes of device memory for blocks; on the CPU they are taken only as they are used.
-    pub pool_bytes: u64,
+    /// What the user decided about memory; on the CPU the pool takes memory only as it is used.
+    pub limits: MemoryLimits,
     /// Threads to compute with.
     pub threads: usize,
-    /// Format of keys and values, where the model can have it (see `ModelConfig::kv_format`); absent: what the user has set
-    /// (`catalog::KV_SETTING`), else `q8`.
-    pub kv: Option<KvFormat>,
     /// Unix time in milliseconds.
     pub clock: fn() -> i64,
 }
 
 impl EngineConfig {
-    /// Memory for blocks where nothing else is asked: 2 GiB, about 93 000 tokens of the default model.
-    pub const DEFAULT_POOL_BYTES: u64 = 2 << 30;
-
     /// Threads where nothing else is asked: the physical cores. Two threads on one core share its vector units.
     pub fn default_threads() -> usize {
         kernels::physical_cores()
@@ -67,10 +63,10 @@ impl Engine {
             store: Arc::new(Mutex::new(store)),
             models_folder: config.models_folder,
             digests: DigestCache::new(config.digests),
-            pool_bytes: config.pool_bytes,
+            limits: config.limits,
             threads: config.threads,
-            kv: config.kv,
             cache: None,
+            last_used_ms: (config.clock)(),
         };
         let thread = std::thread::Builder::new()
             .name("engine".into())
@@ -168,6 +164,46 @@ impl Engine {
     /// [`Error::Stopped`].
     pub fn loaded(&self) -> Result<Option<ModelInfo>> {
         self.model(Request::Loaded)
+    }
+
+    /// What memory is used for.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn memory(&self) -> Result<MemoryStats> {
+        match self.ask(Request::Memory)? {
+            Answer::Memory(stats) => Ok(stats),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// Saves everything and gives back the pool and the weights; waits for a running reply. The next turn loads again.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn release(&self) -> Result<Released> {
+        match self.ask(Request::Release)? {
+            Answer::Released(released) => Ok(released),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// Takes new limits. A pool of another size is made when the model is loaded next.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn limit(&self, limits: MemoryLimits) -> Result<()> {
+        self.ask(Request::Limit { limits }).map(drop)
+    }
+
+    /// Lets other processes of the user ask for memory, through a file in `folder`, for as long as the value lives.
+    ///
+    /// # Errors
+    /// [`Error::Control`] when no port can be had or the file cannot be written; [`Error::Stopped`].
+    pub fn listen(&self, folder: &Path) -> Result<Control> {
+        let requests = self.requests.clone().ok_or(Error::Stopped)?;
+        Control::listen(folder, requests)
+            .map_err(|error| Error::Control(format!("no control channel: {error}")))
     }
 
     /// Drops the refs of messages that are gone for good, and the blocks that nothing else refers to.

@@ -48,9 +48,24 @@ pub enum Error {
         /// Slots of the pool.
         num_slots: usize,
     },
+    /// The memory for it is not there.
+    #[error(
+        "it needs {} of memory and {} are free; close other programs, give conversations more memory in the settings, or choose a smaller model or q8",
+        mebibytes(*needed_bytes),
+        mebibytes(*free_bytes)
+    )]
+    MemoryFull {
+        /// Bytes that it takes.
+        needed_bytes: u64,
+        /// Bytes that it may take.
+        free_bytes: u64,
+    },
     /// A consistency check failed.
     #[error("the block pool is inconsistent: {0}; please report this")]
     Corrupt(String),
+    /// The control channel is not what it should be.
+    #[error("{0}")]
+    Control(String),
     /// The engine's answer to a request.
     #[error("{message}")]
     Remote {
@@ -76,8 +91,13 @@ impl Error {
             Self::MessageMissing(_) => "message_missing",
             Self::InvalidArgument(_) => "invalid_argument",
             Self::ContextFull { .. } => "context_full",
+            Self::MemoryFull { .. } => "memory_full",
             Self::Busy | Self::PoolFull { .. } => "busy",
-            Self::Kernels(_) | Self::Corrupt(_) | Self::Stopped => "internal",
+            Self::Control(_) | Self::Kernels(_) | Self::Corrupt(_) | Self::Stopped => "internal",
         }
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
 }

@@ -12,9 +12,15 @@
 mod backlog;
 mod cache;
 pub mod catalog;
+pub mod control;
 mod desk;
 mod engine;
 mod error;
+mod limits;
+mod loading;
+pub mod machine;
+mod memory;
+mod plan;
 mod pool;
 mod prompt;
 mod question;
@@ -31,7 +37,13 @@ pub use cache::Cache;
 pub use catalog::ModelEntry;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};
+pub use limits::{KvChoice, MemoryLimits};
+pub use loading::plan_of;
+pub use memory::{MemoryStats, Released, TierUse};
 pub use models::ModelInfo;
+pub use plan::{
+    CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
+};
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Turn, TurnEvent, TurnOptions};

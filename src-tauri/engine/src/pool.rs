@@ -76,6 +76,11 @@ impl BlockPool {
         self.allocations_left = allocations;
     }
 
+    /// Slots that are held.
+    pub fn num_held(&self) -> usize {
+        self.refs.len() - self.free.len()
+    }
+
     /// Adds a holder to a slot that is already held.
     pub fn retain(&mut self, slot: u32) {
         debug_assert!(self.refs[slot as usize] > 0, "retained a free slot");
@@ -102,7 +107,8 @@ impl BlockPool {
         if self.refs[slots.clone()].iter().any(|&refs| refs > 0) {
             return;
         }
-        let is_spare = |slot: &u32| !slots.contains(&(*slot as usize)) && self.kv.is_reserved(*slot);
+        let is_spare =
+            |slot: &u32| !slots.contains(&(*slot as usize)) && self.kv.is_reserved(*slot);
         if self.free.iter().any(is_spare) {
             self.kv.give_back(chunk);
         }

@@ -1,4 +1,4 @@
-//! Questions that change nothing (law 7): what an edit costs, how full the context is, what is on disk.
+//! Questions that change nothing (law 7): what an edit costs, how full the context is, what is on disk and in memory.
 
 use std::sync::Mutex;
 
@@ -7,13 +7,14 @@ use store::{BlockStore, ConversationId};
 
 use crate::cache::Cache;
 use crate::desk::Desk;
+use crate::memory::MemoryStats;
 use crate::prompt::{self, Part};
 use crate::request::{Answer, Request};
 use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
 use crate::{Error, Result};
 
-/// Answers `Preview`, `Context` and `CacheStats`.
+/// Answers `Preview`, `Context`, `CacheStats` and `Memory`.
 ///
 /// # Errors
 /// When what is asked about does not exist, or no model is loaded.
@@ -75,6 +76,7 @@ pub(crate) fn answer(
                 limit: cache.context_tokens() as u32,
             }))
         }
+        Request::Memory => Ok(Answer::Memory(MemoryStats::of(cache, store))),
         _ => Ok(Answer::CacheStats(lock(store).stats())),
     }
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use store::{CacheStats, ConversationId, MessageId, VerifyReport};
 
 use crate::Error;
+use crate::limits::MemoryLimits;
+use crate::memory::{MemoryStats, Released};
 use crate::turn::{ContextUse, EditCost, Turn, TurnEvent};
 
 /// What the engine can be asked. A `Turn` answers with many events, everything else with one answer.
@@ -61,6 +63,16 @@ pub enum Request {
     CacheVerify,
     /// Empty the block store. No word of the history is lost.
     CacheClear,
+    /// What memory is used for.
+    Memory,
+    /// Save everything and give back the pool and the weights, once a running reply has ended. The next turn loads them
+    /// again.
+    Release,
+    /// Take new limits. A pool of another size is made when the model is loaded next, so the memory is given back now.
+    Limit {
+        /// The limits.
+        limits: MemoryLimits,
+    },
     /// Save, and end the engine.
     Shutdown,
 }
@@ -82,6 +94,10 @@ pub enum Answer {
     },
     /// To `CacheStats`.
     CacheStats(CacheStats),
+    /// To `Memory`.
+    Memory(MemoryStats),
+    /// To `Release`.
+    Released(Released),
     /// To `CacheVerify`.
     Verify(VerifyReport),
     /// Done.
@@ -110,6 +126,16 @@ impl From<&Error> for TurnEvent {
             code: error.code().into(),
             message: error.to_string(),
         }
+    }
+}
+
+impl Request {
+    /// Whether somebody uses the model, so that it is not given back for being idle.
+    pub(crate) fn is_use(&self) -> bool {
+        matches!(
+            self,
+            Self::Turn { .. } | Self::Warm { .. } | Self::Preview { .. } | Self::Load { .. }
+        )
     }
 }
 

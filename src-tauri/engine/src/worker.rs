@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use kernels::{KvFormat, Team};
-use models::{DigestCache, LoadOptions, Model, ModelInfo};
+use models::DigestCache;
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
     TurnStats,
@@ -20,7 +19,7 @@ use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
 use crate::turn::{ContextChoice, TurnEvent};
 use crate::writer::lock;
-use crate::{Error, Result, catalog, question};
+use crate::{Error, MemoryLimits, Result, loading, question};
 
 /// What the engine thread works with.
 pub(crate) struct Worker {
@@ -28,10 +27,11 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<Mutex<BlockStore>>,
     pub(crate) models_folder: PathBuf,
     pub(crate) digests: DigestCache,
-    pub(crate) pool_bytes: u64,
+    pub(crate) limits: MemoryLimits,
     pub(crate) threads: usize,
-    pub(crate) kv: Option<KvFormat>,
     pub(crate) cache: Option<Cache>,
+    /// When the model was used last, in Unix milliseconds.
+    pub(crate) last_used_ms: i64,
 }
 
 impl Worker {
@@ -40,7 +40,13 @@ impl Worker {
         let mut shutdown = None;
         while let Some(work) = self.next() {
             match work {
-                Work::Turn(turn) => self.turn(&turn),
+                Work::Turn(turn) => {
+                    self.turn(&turn);
+                    self.last_used_ms = self.desk.now_ms();
+                }
+                Work::Idle => {
+                    self.release();
+                }
                 Work::Other(Envelope {
                     request: Request::Shutdown,
                     answers,
@@ -49,6 +55,9 @@ impl Worker {
                     break;
                 }
                 Work::Other(Envelope { request, answers }) => {
+                    if request.is_use() {
+                        self.last_used_ms = self.desk.now_ms();
+                    }
                     let answer = self
                         .answer(request)
                         .unwrap_or_else(|error| Answer::from(&error));
@@ -64,9 +73,11 @@ impl Worker {
 
     /// The next work; until it comes, what was held back is saved.
     fn next(&mut self) -> Option<Work> {
+        let idle_at = self.idle_at_ms();
         let cache = &mut self.cache;
-        self.desk
-            .next(&mut || cache.as_mut().is_some_and(Cache::save_some))
+        self.desk.next(idle_at, &mut || {
+            cache.as_mut().is_some_and(Cache::save_some)
+        })
     }
 
     fn turn(&mut self, turn: &Accepted) {
@@ -96,10 +107,7 @@ impl Worker {
         let prompt = prompt_of(desk, cache, &conversation, &turn.leaf)?;
         // The prompt and one token of the reply.
         if prompt.tokens.len() + 1 > cache.context_tokens() {
-            return Err(Error::ContextFull {
-                needed: prompt.tokens.len() + 1,
-                limit: cache.context_tokens(),
-            });
+            return Err(loading::too_long(cache, prompt.tokens.len() + 1));
         }
         let (prompt, message, ids) = begin(desk, cache, &conversation, turn, prompt)?;
         turn.emit(TurnEvent::Started {
@@ -177,55 +185,16 @@ impl Worker {
                     &self.store,
                 )
             }
-            question @ (Request::Preview { .. } | Request::Context { .. }) => {
+            question @ (Request::Preview { .. } | Request::Context { .. } | Request::Memory) => {
                 question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
+            }
+            Request::Release => Ok(Answer::Released(self.release())),
+            Request::Limit { limits } => {
+                self.limit(limits);
+                Ok(Answer::Done)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
         }
-    }
-
-    /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
-    fn load(&mut self, name: Option<&str>) -> Result<()> {
-        let loaded = self
-            .cache
-            .as_ref()
-            .map(|cache| cache.model().name().to_owned());
-        if loaded.is_some() && (name.is_none() || name == loaded.as_deref()) {
-            return Ok(());
-        }
-        let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let kv = match self.kv {
-            Some(kv) => kv,
-            None => catalog::kv_format(&self.desk.history())?,
-        };
-        let model = Arc::new(Model::load_with(
-            &path,
-            Team::new(self.threads),
-            &self.digests,
-            LoadOptions {
-                kv,
-                ..LoadOptions::default()
-            },
-        )?);
-        self.unload();
-        self.cache = Some(Cache::open(
-            model,
-            self.pool_bytes,
-            Arc::clone(&self.store),
-        )?);
-        Ok(())
-    }
-
-    fn unload(&mut self) {
-        if let Some(mut cache) = self.cache.take() {
-            cache.save_all();
-        }
-    }
-
-    fn loaded(&self) -> Option<ModelInfo> {
-        self.cache
-            .as_ref()
-            .map(|cache| cache.model().info().clone())
     }
 
     /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn, and for the
@@ -268,7 +237,7 @@ impl Worker {
         self.refresh();
     }
 
-    fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         if let Some(cache) = &mut self.cache {
             cache.refresh();
         }

@@ -80,6 +80,17 @@ impl BlockStore {
         store
     }
 
+    /// Takes another budget, and brings the store under it.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget_bytes = budget::bytes(budget, &self.dir);
+        self.settle(&HashSet::new());
+    }
+
+    /// Free space of the disk it is on, in bytes; `None` where the system does not say.
+    pub fn free_bytes(&self) -> Option<u64> {
+        fs4::available_space(&self.dir).ok()
+    }
+
     /// Makes a fingerprint's blocks usable in this run. False if the store cannot hold such blocks.
     pub fn open_pool(
         &mut self,

@@ -16,18 +16,26 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Opens `path`, or `reprise` in the platform's folder for application data, and takes its lock.
-    pub fn open(path: Option<PathBuf>) -> Result<Self> {
+    /// The absolute path of what `open` would open. It may not exist, and another process may hold it.
+    ///
+    /// # Errors
+    /// When the platform names no folder for application data.
+    pub fn locate(path: Option<PathBuf>) -> Result<PathBuf> {
         let path = match path {
             Some(path) => path,
             None => dirs::data_dir().ok_or(Error::NoDataFolder)?.join("reprise"),
         };
+        std::path::absolute(&path).map_err(|source| Error::Io { path, source })
+    }
+
+    /// Opens `path`, or `reprise` in the platform's folder for application data, and takes its lock.
+    pub fn open(path: Option<PathBuf>) -> Result<Self> {
+        let path = Self::locate(path)?;
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::Io { path, source }
         };
         file::create_private_dir(&path).map_err(io(&path))?;
-        let path = std::path::absolute(&path).map_err(io(&path))?;
         // A folder that already holds other things keeps its mode: closing somebody's home or /tmp would do harm.
         if std::fs::read_dir(&path)
             .map_err(io(&path))?

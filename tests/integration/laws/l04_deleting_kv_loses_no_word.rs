@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use candle_core::Device;
 use engine::{Cache, Session};
 use models::{DigestCache, Model};
 use rand::{Rng, SeedableRng};
@@ -165,7 +164,7 @@ fn a_foreign_kv_folder_is_a_miss() {
 fn cache(model: &Arc<Model>, home: &Path) -> Cache {
     let store = BlockStore::open(&home.join("kv"), Budget::Bytes(1 << 30));
     let store = Arc::new(Mutex::new(store));
-    Cache::open(Arc::clone(model), 64 << 20, store, &Device::Cpu).expect("cache")
+    Cache::open(Arc::clone(model), 64 << 20, store).expect("cache")
 }
 
 #[test]

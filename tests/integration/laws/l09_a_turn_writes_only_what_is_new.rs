@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use candle_core::Device;
 use engine::{Cache, Session};
 use models::{DigestCache, Model};
 use store::{BlockStore, Budget};
@@ -22,7 +21,7 @@ fn cache(home: &Path, budget: Budget) -> Cache {
     let store = BlockStore::open(&home.join("kv"), budget);
     let store = Arc::new(Mutex::new(store));
     let model = Arc::new(model.expect("model"));
-    Cache::open(model, 64 << 20, store, &Device::Cpu).expect("cache")
+    Cache::open(model, 64 << 20, store).expect("cache")
 }
 
 /// A session over a prompt of `num_tokens`, and of a reply as long.

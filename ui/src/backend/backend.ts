@@ -1,5 +1,6 @@
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MessageId, ModelEntry, Sampling, SearchHit, TurnEvent,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
+  MessageId, ModelEntry, Released, Sampling, SearchHit, TurnEvent,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -33,6 +34,14 @@ export interface Backend {
   /** A path from the system's file dialog; null when the person turned away. */
   chooseModel(): Promise<string | null>;
   loadModel(name: string): Promise<void>;
+
+  /** What a model would take in memory with this many tokens of context, or its own; it is not loaded. */
+  planModel(name: string, context: number | null): Promise<MemoryPlan>;
+  memoryStats(): Promise<MemoryStats>;
+  /** Saves everything and gives back model and working pool; the next turn loads them again. */
+  releaseMemory(): Promise<Released>;
+  memoryLimits(): Promise<MemoryLimits>;
+  setMemoryLimits(limits: MemoryLimits): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;

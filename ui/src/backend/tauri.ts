@@ -31,6 +31,12 @@ export function tauriBackend(): Backend {
     chooseModel: () => call('choose_model'),
     loadModel: (name) => call('load_model', { name }),
 
+    planModel: (name, context) => call('plan_model', { name, context }),
+    memoryStats: () => call('memory_stats'),
+    releaseMemory: () => call('release_memory'),
+    memoryLimits: () => call('memory_limits'),
+    setMemoryLimits: (limits) => call('set_memory_limits', { limits }),
+
     cacheStats: () => call('cache_stats'),
     clearCache: () => call('clear_cache'),
     exportConversation: (id, format) => call('export_conversation', { id, format }),

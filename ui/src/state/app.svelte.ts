@@ -2,6 +2,7 @@ import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
+import { Memory } from './memory.svelte';
 import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
@@ -37,6 +38,7 @@ export class App implements ChatHost {
   readonly models: Models;
   readonly search: Search;
   readonly cache: Cache;
+  readonly memory: Memory;
   readonly toasts = new Toasts();
   private readonly chats = new Map<ConversationId, Chat>();
   private creating = false;
@@ -45,6 +47,7 @@ export class App implements ChatHost {
     this.models = new Models(backend);
     this.search = new Search(backend);
     this.cache = new Cache(backend);
+    this.memory = new Memory(backend, () => void this.models.refresh());
   }
 
   async start(): Promise<void> {
@@ -66,6 +69,8 @@ export class App implements ChatHost {
   }
 
   set draft(text: string) {
+    // Memory may have been given back since the conversation was opened; it comes while the rest is typed.
+    if (this.open && !this.open.draft && text) this.warm(this.open.id);
     if (this.open) this.open.draft = text;
     else this.beginning.draft = text;
   }
@@ -84,8 +89,7 @@ export class App implements ChatHost {
     this.open = chat;
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
-    // Restoring starts while the user reads; a failure only means that nothing was warm.
-    void this.backend.warm(id).catch(() => undefined).then(() => this.noticeModel());
+    this.warm(id);
     if (!chat.streaming) await chat.load();
     if (at) await chat.showMessage(at);
   }
@@ -229,6 +233,11 @@ export class App implements ChatHost {
     chat.draft = draft;
     this.chats.set(id, chat);
     if (open && !this.open) await this.openConversation(id);
+  }
+
+  /** Restoring starts while the user reads or types; a failure only means that nothing was warm. */
+  private warm(id: ConversationId): void {
+    void this.backend.warm(id).catch(() => undefined).then(() => this.noticeModel());
   }
 
   /** A model may have been loaded on the way. */

@@ -1,5 +1,5 @@
 // Numbers as they stand on the page: thin spaces between thousands, units spelled out.
-import type { Prefill, TurnStats } from './types';
+import type { MemoryPlan, Prefill, TurnStats } from './types';
 
 const THIN = '\u2009';
 
@@ -48,4 +48,23 @@ export function shares(prefill: Prefill): { resident: number; restored: number; 
   if (total === 0) return { resident: 0, restored: 0, computed: 0 };
   const share = (part: number) => (100 * part) / total;
   return { resident: share(prefill.resident), restored: share(prefill.restored), computed: share(prefill.computed) };
+}
+
+/** What a model would take in memory, in one line. */
+export function planLine(plan: MemoryPlan): string {
+  const parts = `${bytes(plan.weights_bytes)} weights + ${bytes(plan.kv_bytes)} for ${count(plan.context_tokens)} tokens`;
+  return `${parts} · ${verdict(plan)}`;
+}
+
+function verdict({ verdict, longest_context_tokens: longest }: MemoryPlan): string {
+  switch (verdict.verdict) {
+    case 'fits':
+      return 'fits';
+    case 'fits_with':
+      return `fits with ${verdict.format}`;
+    case 'needs':
+      return `needs ${bytes(verdict.needed_bytes)}${longest > 0 ? `, ${count(longest)} tokens fit` : ''}`;
+    case 'unknown':
+      return 'this system does not say whether it fits';
+  }
 }

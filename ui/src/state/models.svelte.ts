@@ -1,6 +1,6 @@
 import type { Backend } from '../backend/backend';
 import { problemOf, type Problem } from './problem';
-import type { AppInfo, ModelEntry } from './types';
+import type { AppInfo, MemoryPlan, ModelEntry } from './types';
 
 /** The models the application knows, and the one that is loaded. */
 export class Models {
@@ -11,6 +11,9 @@ export class Models {
   problem = $state.raw<Problem | null>(null);
   /** The picker is open. */
   choosing = $state(false);
+
+  /** What each model would take in memory, as far as it was asked. */
+  plans = $state.raw<Record<string, MemoryPlan>>({});
 
   readonly loaded: ModelEntry | null = $derived(this.list.find((model) => model.loaded) ?? null);
 
@@ -26,6 +29,14 @@ export class Models {
       this.problem = problemOf(cause, false);
       this.known = true;
     }
+  }
+
+  /** Asks what each usable model would take, before it is loaded. */
+  async plan(): Promise<void> {
+    const usable = this.list.filter((model) => model.usable);
+    const ask = async ({ name }: ModelEntry) => [name, await this.backend.planModel(name, null).catch(() => null)] as const;
+    const answers = await Promise.all(usable.map(ask));
+    this.plans = Object.fromEntries(answers.flatMap(([name, plan]) => (plan ? [[name, plan]] : [])));
   }
 
   async load(name: string): Promise<boolean> {

@@ -16,6 +16,7 @@ const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] 
   model_missing: { title: 'No model is loaded', advice: 'Choose one, then send again.', remedies: ['choose_model', 'retry'] },
   model_broken: { title: 'The model file cannot be read', advice: 'It may be incomplete. Choose another, or fetch it again.', remedies: ['choose_model'] },
   context_full: { title: 'This conversation is full', advice: 'Start a new one, or edit an earlier message to branch from there.', remedies: ['new_conversation', 'edit_earlier'] },
+  memory_full: { title: 'There is not enough memory', advice: 'Close other programs, give conversations more memory in the settings, or start a new one.', remedies: ['new_conversation', 'retry'] },
   conversation_missing: { title: 'This conversation is gone', advice: 'It may have been deleted in the meantime.', remedies: ['new_conversation'] },
   message_missing: { title: 'This message is gone', advice: 'Read the conversation again from disk.', remedies: ['reload'] },
   busy: { title: 'The model is busy', advice: 'Another reply is being written. Wait for it, or stop it.', remedies: ['retry'] },

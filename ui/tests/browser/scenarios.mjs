@@ -32,6 +32,26 @@ const numbers = async (line) => {
 };
 
 export const scenarios = {
+  'memory is told live and given back, and the next message goes on': {
+    fake: 'fast',
+    async run(page) {
+      await open(page);
+      await sendAndWait(page, 'And what about rye? Be brief.');
+      await page.locator(id('settings-open')).click();
+      const panel = page.locator(id('memory'));
+      await panel.getByRole('meter', { name: 'Weights' }).waitFor();
+      assert.match(await panel.innerText(), /Kept warm\s+\S+\s[kM]B/);
+      await panel.locator(id('release-memory')).click();
+      await panel.getByText('given back').waitFor();
+      assert.equal(await panel.getByRole('meter', { name: 'Weights' }).count(), 0);
+      await sendAndWait(page, 'And oats, brief?');
+      const { computed } = await numbers(page.locator(id('quiet-line')).last());
+      assert.ok(computed < 30, `${computed} computed`);
+      // Within two looks.
+      await panel.getByRole('meter', { name: 'Weights' }).waitFor();
+    },
+  },
+
   'a message is sent and its reply streams in': {
     fake: 'empty,rate:60',
     async run(page) {

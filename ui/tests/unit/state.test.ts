@@ -133,6 +133,18 @@ test('drafts belong to their conversation', async () => {
   expect(app.draft).toBe('for a new one');
 });
 
+test('the first word of a draft warms the conversation, the next ones do not', async () => {
+  const { app, backend } = await start('fast');
+  const chat = await openFirst(app);
+  const warmed = () => backend.calls.filter((call) => call === `warm ${chat.id}`).length;
+  expect(warmed()).toBe(1);
+  app.draft = 'H';
+  app.draft = 'He';
+  expect(warmed()).toBe(2);
+  app.draft = '';
+  expect(warmed()).toBe(2);
+});
+
 test('a conversation is warmed when it is opened', async () => {
   const { app, backend } = await start('');
   const chat = await openFirst(app);

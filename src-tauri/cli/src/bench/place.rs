@@ -1,5 +1,6 @@
 //! A temporary data folder with the model in it, the engine on it, and conversations of a wanted length.
 
+use kernels::KvFormat;
 use std::path::Path;
 
 use engine::{Turn, TurnEvent, TurnOptions};
@@ -25,6 +26,7 @@ pub(super) struct Place {
     folder: TempDir,
     model: String,
     threads: u16,
+    kv: KvFormat,
 }
 
 /// What a turn reported.
@@ -49,6 +51,7 @@ impl Place {
             folder,
             model: setup.model_name(),
             threads: setup.num_threads.try_into().unwrap_or(u16::MAX),
+            kv: setup.kv,
         };
         let app = App::open(Some(place.path().to_owned()), None)?;
         app.history().add_model(&place.model, &setup.model)?;
@@ -61,7 +64,8 @@ impl Place {
 
     /// Opens the folder as a fresh start of the program would, and loads the model.
     pub(super) fn start(&self) -> Result<App> {
-        let app = App::open(Some(self.path().to_owned()), Some(self.threads))?;
+        let app =
+            App::open(Some(self.path().to_owned()), Some(self.threads))?.with_kv(Some(self.kv));
         app.engine()?.load(Some(self.model.clone()))?;
         Ok(app)
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use models::Footprint;
 use serde::Serialize;
 use store::{ConversationId, MessageId};
 
@@ -88,7 +89,7 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
         &flags.tokens
     };
     let runs = flags.runs.unwrap_or(RUNS);
-    let bytes_per_token = ::models::inspect(&setup.model)?.kv_bytes_per_token;
+    let (_, bytes_per_token) = Footprint::read(&setup.model)?.kv(setup.kv);
     if !output.json {
         output.text(&format!(
             "{}, {} threads, medians of {runs}; folders below {}\n",

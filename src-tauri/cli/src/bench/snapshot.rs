@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use candle_core::Device;
-use engine::{Cache, EngineConfig, Session};
+use engine::{Cache, Session};
+use kernels::Team;
 use models::{DigestCache, Model};
 use serde::Serialize;
 use store::{BlockStore, Budget};
@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::output::{Output, bytes, grouped};
 
 const TOKENS: u32 = 1024;
+const POOL_BYTES: u64 = 2 << 30;
 const RUNS: u32 = 5;
 /// Turns after the first; each adds a message and a reply.
 const TURNS: usize = 4;
@@ -82,11 +83,10 @@ struct Timing {
 pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<()> {
     let tokens = one_length(flags, TOKENS)?;
     let runs = flags.runs.unwrap_or(RUNS);
-    let model = Arc::new(Model::load(
-        &setup.model,
-        setup.num_threads,
-        &DigestCache::new(None),
-    )?);
+    let team = Team::new(setup.num_threads);
+    let digests = DigestCache::new(None);
+    let model = Model::load_with(&setup.model, team, &digests, setup.options())?;
+    let model = Arc::new(model);
     for row in conversation(&model, tokens)? {
         output.line(&row, || turn_line(&row))?;
     }
@@ -155,13 +155,7 @@ fn folder() -> Result<tempfile::TempDir> {
 fn cache(model: &Arc<Model>, folder: &Path, budget: Budget) -> Result<Cache> {
     let store = BlockStore::open(&folder.join("kv"), budget);
     let store = Arc::new(Mutex::new(store));
-    let pool_bytes = EngineConfig::DEFAULT_POOL_BYTES;
-    Ok(Cache::open(
-        Arc::clone(model),
-        pool_bytes,
-        store,
-        &Device::Cpu,
-    )?)
+    Ok(Cache::open(Arc::clone(model), POOL_BYTES, store)?)
 }
 
 /// Ordinary tokens without end.

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use candle_core::Device;
 use engine::PREFILL_STEP_TOKENS;
 use kernels::{BLOCK_TOKENS, KvPool, Path, Team};
 use models::{DigestCache, Model};
@@ -76,7 +75,7 @@ fn measure(
     };
     let instructions = instructions(flags.instructions.as_deref())?;
     let team = Team::on(instructions, setup.num_threads);
-    let model = Model::load_on(&setup.model, team, &DigestCache::new(None))?;
+    let model = Model::load_with(&setup.model, team, &DigestCache::new(None), setup.options())?;
     let track = Track::new(&model, depth, tokens)?;
     // Once for the pages of the weights and the pool.
     track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;
@@ -182,7 +181,7 @@ impl Track {
             )));
         }
         let num_slots = (depth + tokens).div_ceil(BLOCK_TOKENS);
-        let pool = KvPool::new(model.kv_layout(), num_slots, &Device::Cpu)?;
+        let pool = KvPool::reserved(model.kv_layout(), num_slots)?;
         let mut random = Text::new(3);
         let mut payload = vec![0; model.kv_layout().slot_bytes()];
         for slot in 0..depth.div_ceil(BLOCK_TOKENS) {

@@ -5,7 +5,7 @@
  */
 export type ApiError = { 
 /**
- * `model_missing`, `model_broken`, `context_full`, `conversation_missing`, `message_missing`, `busy`,
+ * `model_missing`, `model_broken`, `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
  * `invalid_argument`, `storage` or `internal`.
  */
 code: string, 

@@ -1,8 +1,10 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, Message, ModelEntry, Sampling, SearchHit,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
+  Released, Sampling, SearchHit,
 } from '../types';
 import { FakeCache } from './cache';
+import { FakeMemory } from './memory';
 import { parseOptions, type FakeOptions } from './options';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
 import { titleFrom } from './title';
@@ -12,9 +14,12 @@ import { FakeTurn } from './turn';
 /** The whole application in memory, for the browser and the tests: it streams, branches, counts and fails like the real one. */
 export class FakeBackend implements Backend {
   readonly cache = new FakeCache();
+  private readonly memory = new FakeMemory();
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
   private readonly turns = new Map<string, FakeTurn>();
   private models: ModelEntry[];
+  /** The model that was given back and comes again with the next turn. */
+  private released: string | null = null;
   /** Every command called, for the tests. */
   readonly calls: string[] = [];
 
@@ -133,6 +138,7 @@ export class FakeBackend implements Backend {
 
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
+    this.loadReleased();
   }
 
   async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
@@ -168,6 +174,34 @@ export class FakeBackend implements Backend {
     await new Promise((resolve) => setTimeout(resolve, 300));
     if (!this.models.some((model) => model.name === name)) throw { code: 'model_missing', message: `no model ${name}` };
     this.models = this.models.map((model) => ({ ...model, loaded: model.name === name }));
+  }
+
+  async planModel(name: string, context: number | null): Promise<MemoryPlan> {
+    const model = this.models.find((one) => one.name === name);
+    if (!model) throw { code: 'model_missing', message: `no model ${name}` };
+    return this.memory.plan(model, context ?? this.options.contextTokens);
+  }
+
+  async memoryStats(): Promise<MemoryStats> {
+    this.calls.push('memory_stats');
+    return this.memory.stats(this.models.find((one) => one.loaded), this.cache.numTokens(), this.turns.size > 0);
+  }
+
+  async releaseMemory(): Promise<Released> {
+    const loaded = this.models.find((one) => one.loaded);
+    this.models = this.models.map((model) => ({ ...model, loaded: false }));
+    this.released = loaded?.name ?? this.released;
+    return { freed_bytes: loaded ? loaded.file_bytes + this.cache.numTokens() * 23_040 : 0, was_loaded: loaded !== undefined };
+  }
+
+  async memoryLimits(): Promise<MemoryLimits> {
+    return { ...this.memory.limits };
+  }
+
+  async setMemoryLimits(limits: MemoryLimits): Promise<void> {
+    const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
+    if (tooSmall(limits.pool_bytes) || tooSmall(limits.disk_bytes)) throw { code: 'invalid_argument', message: 'memory and disk for conversations must be at least 16 MiB each' };
+    this.memory.limits = { ...limits };
   }
 
   async cacheStats(): Promise<CacheStats> {
@@ -226,8 +260,14 @@ export class FakeBackend implements Backend {
 
   private admit(conversation: string): void {
     if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
+    this.loadReleased();
     if (!this.models.some((model) => model.loaded)) throw { code: 'model_missing', message: 'no model is loaded' };
     if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
+  }
+
+  private loadReleased(): void {
+    if (this.released !== null) this.models = this.models.map((model) => ({ ...model, loaded: model.name === this.released }));
+    this.released = null;
   }
 
   private append(conversation: string, parent: string | null, role: 'user' | 'assistant', text: string): Message {

@@ -1,0 +1,151 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use super::{Address, Command, Control, FILE, address, ask, understood};
+use crate::memory::Released;
+use crate::request::{Answer, Envelope, Request};
+
+/// A listener whose engine answers every release with 7 bytes.
+fn listening(folder: &Path) -> Control {
+    let (requests, inbox) = channel::<Envelope>();
+    std::thread::spawn(move || {
+        for Envelope { request, answers } in inbox {
+            let answer = match request {
+                Request::Release => Answer::Released(Released {
+                    freed_bytes: 7,
+                    was_loaded: true,
+                }),
+                _ => Answer::Done,
+            };
+            answers.send(answer).unwrap();
+        }
+    });
+    Control::listen(folder, requests).unwrap()
+}
+
+fn found(folder: &Path) -> Address {
+    serde_json::from_slice(&std::fs::read(folder.join(FILE)).unwrap()).unwrap()
+}
+
+/// What comes back for raw bytes.
+fn said(folder: &Path, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address(found(folder).port)).unwrap();
+    // The other side may close in the middle of what is sent.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn a_release_is_asked_for_and_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let _control = listening(folder.path());
+    let answer = ask(folder.path(), Command::Release).unwrap();
+    assert!(
+        matches!(
+            answer,
+            Some(Answer::Released(Released { freed_bytes: 7, .. }))
+        ),
+        "{answer:?}"
+    );
+    assert!(matches!(
+        ask(folder.path(), Command::Memory).unwrap(),
+        Some(Answer::Done)
+    ));
+}
+
+#[test]
+fn nobody_else_is_understood_and_the_next_one_is_served_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let _control = listening(folder.path());
+    let token = found(folder.path()).token;
+    let hostile: [Vec<u8>; 8] = [
+        b"release\n".to_vec(),
+        b"\n".to_vec(),
+        Vec::new(),
+        vec![0xff; 300],
+        format!("{} release\n", "0".repeat(64)).into_bytes(),
+        format!("{token} shutdown\n").into_bytes(),
+        format!("{token} release").into_bytes(),
+        vec![b'a'; 1 << 20],
+    ];
+    for bytes in hostile {
+        let start = &bytes[..bytes.len().min(80)];
+        assert_eq!(said(folder.path(), &bytes), b"", "{start:?}");
+    }
+    assert!(ask(folder.path(), Command::Release).unwrap().is_some());
+}
+
+#[test]
+fn only_a_whole_line_with_the_token_is_a_command() {
+    assert_eq!(understood("t release\n", "t"), Some(Command::Release));
+    assert_eq!(understood("t memory\n", "t"), Some(Command::Memory));
+    for line in [
+        "t release",
+        "t  release\n",
+        "t release \n",
+        "x release\n",
+        " release\n",
+        "release\n",
+        "t\n",
+    ] {
+        assert_eq!(understood(line, "t"), None, "{line:?}");
+    }
+}
+
+#[test]
+fn the_file_goes_with_the_listener_and_a_stale_one_is_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(ask(folder.path(), Command::Release).unwrap().is_none());
+    let control = listening(folder.path());
+    let stale = std::fs::read(folder.path().join(FILE)).unwrap();
+    drop(control);
+    assert!(!folder.path().join(FILE).exists());
+    assert!(ask(folder.path(), Command::Release).unwrap().is_none());
+    std::fs::write(folder.path().join(FILE), stale).unwrap();
+    assert!(ask(folder.path(), Command::Release).unwrap().is_none());
+    std::fs::write(folder.path().join(FILE), "{").unwrap();
+    let error = ask(folder.path(), Command::Release).unwrap_err();
+    assert!(error.to_string().contains("delete it"), "{error}");
+}
+
+#[test]
+fn something_else_on_the_port_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = other.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        other
+            .accept()
+            .map(|(mut s, _)| s.write_all(b"220 smtp\r\n"))
+    });
+    let text = format!("{{\"port\":{port},\"token\":\"t\"}}");
+    std::fs::write(folder.path().join(FILE), text).unwrap();
+    let error = ask(folder.path(), Command::Release).unwrap_err();
+    assert!(error.to_string().contains("gave no answer"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn the_file_is_for_its_owner_only_and_tokens_differ() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let first = listening(folder.path());
+    let mode = folder
+        .path()
+        .join(FILE)
+        .metadata()
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let token = found(folder.path()).token;
+    assert_eq!(token.len(), 64);
+    drop(first);
+    let _second = listening(folder.path());
+    assert_ne!(found(folder.path()).token, token);
+}

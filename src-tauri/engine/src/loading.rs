@@ -1,0 +1,206 @@
+//! How a model comes into memory, within its limits, and how it goes again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kernels::{BLOCK_TOKENS, KvFormat, Team};
+use models::{Footprint, LoadOptions, Model, ModelInfo};
+
+use crate::cache::Cache;
+use crate::limits::MemoryLimits;
+use crate::machine::{self, Machine};
+use crate::memory::{MemoryStats, Released};
+use crate::plan::{Circumstances, MemoryPlan, kv_sizes};
+use crate::worker::Worker;
+use crate::writer::lock;
+use crate::{Error, Result, catalog};
+
+impl Worker {
+    /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
+    pub(crate) fn load(&mut self, name: Option<&str>) -> Result<()> {
+        let loaded = self.cache.as_ref().map(|cache| cache.model().name());
+        if loaded.is_some() && (name.is_none() || name == loaded) {
+            return Ok(());
+        }
+        let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
+        let plan = self.plan(&path)?;
+        // Two blocks are the least that can copy a partly matching one.
+        let least = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
+        if least > plan.pool_bytes {
+            return Err(Error::MemoryFull {
+                needed_bytes: least,
+                free_bytes: plan.pool_bytes,
+            });
+        }
+        if let Admitted::Alone = admit(plan.total_bytes - plan.kv_bytes, plan.machine)? {
+            self.unload();
+        }
+        let options = LoadOptions {
+            kv: self.limits.kv.0,
+            ..LoadOptions::default()
+        };
+        let team = Team::new(self.threads);
+        let model = Arc::new(Model::load_with(&path, team, &self.digests, options)?);
+        if let Some(note) = model.kv_note() {
+            tracing::info!(note, "keys and values have another format");
+        }
+        self.unload();
+        self.cache = Some(Cache::open(
+            model,
+            plan.pool_bytes,
+            Arc::clone(&self.store),
+        )?);
+        self.last_used_ms = self.desk.now_ms();
+        Ok(())
+    }
+
+    /// Saves everything, then drops pool and weights.
+    pub(crate) fn unload(&mut self) {
+        if let Some(mut cache) = self.cache.take() {
+            cache.save_all();
+        }
+    }
+
+    /// As `unload`, and says what that gave.
+    pub(crate) fn release(&mut self) -> Released {
+        if self.cache.is_none() {
+            return Released::default();
+        }
+        let before = machine::resident_bytes();
+        let stats = MemoryStats::of(self.cache.as_ref(), &self.store);
+        self.unload();
+        machine::give_back_freed();
+        let counted = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
+        let measured = before.zip(machine::resident_bytes());
+        Released {
+            freed_bytes: measured.map_or(counted, |(before, after)| before.saturating_sub(after)),
+            was_loaded: true,
+        }
+    }
+
+    /// Takes new limits; a pool of another size or format comes with the next load.
+    pub(crate) fn limit(&mut self, limits: MemoryLimits) {
+        let is_other = |it: &MemoryLimits| (it.pool_bytes, it.kv) != (limits.pool_bytes, limits.kv);
+        if is_other(&self.limits) {
+            self.unload();
+        }
+        if limits.disk_bytes != self.limits.disk_bytes {
+            if let Some(cache) = &mut self.cache {
+                cache.flush();
+            }
+            lock(&self.store).set_budget(limits.disk_budget());
+            self.refresh();
+        }
+        self.limits = limits;
+    }
+
+    /// When the model has been idle for as long as was agreed, in Unix milliseconds.
+    pub(crate) fn idle_at_ms(&self) -> Option<i64> {
+        self.cache.as_ref()?;
+        Some(self.last_used_ms + self.limits.idle_ms()?)
+    }
+
+    pub(crate) fn loaded(&self) -> Option<ModelInfo> {
+        self.cache
+            .as_ref()
+            .map(|cache| cache.model().info().clone())
+    }
+
+    fn plan(&self, path: &Path) -> Result<MemoryPlan> {
+        let around = Circumstances {
+            machine: Machine::now(),
+            threads: self.threads as u64,
+            pool_bytes: self.limits.pool_bytes,
+            ..Circumstances::default()
+        };
+        plan_of(path, None, self.limits.kv.0, &around)
+    }
+}
+
+/// How a model may come.
+#[derive(Debug, PartialEq, Eq)]
+enum Admitted {
+    /// While the one before it is still there, in case that it cannot be read.
+    Beside,
+    /// When the one before it has gone: there is no room for both.
+    Alone,
+}
+
+/// Whether there is room for `needed_bytes`; a machine that does not say has it.
+fn admit(needed_bytes: u64, machine: Option<Machine>) -> Result<Admitted> {
+    match machine {
+        Some(machine) if needed_bytes > machine.room_bytes() => Err(Error::MemoryFull {
+            needed_bytes,
+            free_bytes: machine.room_bytes(),
+        }),
+        Some(machine) if needed_bytes > machine.available_bytes => Ok(Admitted::Alone),
+        _ => Ok(Admitted::Beside),
+    }
+}
+
+/// The plan for a model file, from its header, with keys and values in `kv` where the model can have that.
+///
+/// # Errors
+/// When the file cannot be used.
+pub fn plan_of(
+    path: &Path,
+    context_tokens: Option<u64>,
+    kv: KvFormat,
+    around: &Circumstances,
+) -> Result<MemoryPlan> {
+    let info = models::inspect(path)?;
+    let footprint = Footprint::read(path)?;
+    let formats = kv_sizes(&footprint, kv);
+    Ok(MemoryPlan::new(
+        &info,
+        &footprint,
+        context_tokens,
+        &formats,
+        around,
+    ))
+}
+
+/// Why `needed` tokens cannot be run: the model's context is full, or else the pool is too small.
+pub(crate) fn too_long(cache: &Cache, needed: usize) -> Error {
+    let layout = cache.pool.kv().layout();
+    let context = cache.model().config().context_length;
+    if needed > context {
+        return Error::ContextFull {
+            needed,
+            limit: context.min(cache.context_tokens()),
+        };
+    }
+    // A block beside the context, to copy a partly matching one from.
+    let num_blocks = needed.div_ceil(BLOCK_TOKENS) + 1;
+    Error::MemoryFull {
+        needed_bytes: (num_blocks * layout.slot_bytes()) as u64,
+        free_bytes: (cache.pool.num_slots() * layout.slot_bytes()) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Admitted, admit};
+    use crate::Error;
+    use crate::machine::Machine;
+
+    #[test]
+    fn a_model_comes_beside_the_old_one_or_instead_of_it_or_is_refused_with_the_numbers() {
+        let machine = Some(Machine {
+            total_bytes: 1000,
+            available_bytes: 300,
+            process_bytes: 200,
+        });
+        assert_eq!(admit(300, machine).unwrap(), Admitted::Beside);
+        assert_eq!(admit(301, machine).unwrap(), Admitted::Alone);
+        assert_eq!(admit(500, machine).unwrap(), Admitted::Alone);
+        assert_eq!(admit(u64::MAX, None).unwrap(), Admitted::Beside);
+        match admit(501, machine) {
+            Err(Error::MemoryFull {
+                needed_bytes: 501,
+                free_bytes: 500,
+            }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What memory is used for at this moment.
+
+use std::sync::Mutex;
+
+use kernels::BLOCK_TOKENS;
+use serde::{Deserialize, Serialize};
+use store::BlockStore;
+use ts_rs::TS;
+
+use crate::PREFILL_STEP_TOKENS;
+use crate::cache::Cache;
+use crate::machine::Machine;
+use crate::plan;
+use crate::writer::lock;
+
+/// One tier that holds keys and values. All sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct TierUse {
+    /// What it may take.
+    pub budget_bytes: u64,
+    /// What it has taken from the system.
+    pub reserved_bytes: u64,
+    /// Blocks that a reply in progress holds.
+    pub active_bytes: u64,
+    /// Blocks that are kept to be used again, and go when room is needed.
+    pub cached_bytes: u64,
+}
+
+/// What memory is used for. On the CPU the working pool lies in memory; there is no tier between it and the disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct MemoryStats {
+    /// The loaded model; none when absent, and then the working pool is empty.
+    pub model: Option<String>,
+    /// Weights of the model.
+    pub weights_bytes: u64,
+    /// Activations, workspaces, angles, tokenizer.
+    pub scratch_bytes: u64,
+    /// The working pool.
+    pub pool: TierUse,
+    /// Conversations of 4 096 tokens that the open pool holds, if they share nothing.
+    pub resident_conversations: u64,
+    /// The block store.
+    pub disk: TierUse,
+    /// The machine; absent where the system does not say.
+    pub machine: Option<Machine>,
+    /// What other programs hold; absent where the system does not say.
+    pub others_bytes: Option<u64>,
+}
+
+impl MemoryStats {
+    /// Counts what `cache` holds, and asks the store and the machine.
+    pub(crate) fn of(cache: Option<&Cache>, store: &Mutex<BlockStore>) -> Self {
+        let machine = Machine::now();
+        let disk = lock(store).stats();
+        let mut stats = Self {
+            disk: TierUse {
+                budget_bytes: disk.budget_bytes,
+                reserved_bytes: disk.file_bytes,
+                active_bytes: 0,
+                cached_bytes: disk.live_bytes,
+            },
+            machine,
+            others_bytes: machine.map(|machine| machine.others_bytes()),
+            ..Self::default()
+        };
+        if let Some(cache) = cache {
+            stats.count(cache);
+        }
+        stats
+    }
+
+    fn count(&mut self, cache: &Cache) {
+        let (model, pool) = (cache.model(), &cache.pool);
+        let footprint = model.footprint();
+        let slot_bytes = pool.kv().layout().slot_bytes() as u64;
+        let bytes = |slots: usize| slots as u64 * slot_bytes;
+        // What only the tree holds can go; the rest of what is held belongs to a session.
+        let cached = cache
+            .tree
+            .nodes()
+            .filter(|(_, node)| node.slot.is_some_and(|slot| !pool.is_shared(slot)))
+            .count();
+        self.model = Some(model.name().to_owned());
+        self.weights_bytes = footprint.weights_bytes;
+        self.scratch_bytes = footprint
+            .scratch_bytes(PREFILL_STEP_TOKENS as u64, model.num_threads() as u64)
+            + footprint.rope_bytes(1)
+            + footprint.tokenizer_bytes
+            + slot_bytes;
+        self.pool = TierUse {
+            budget_bytes: bytes(pool.num_slots()),
+            reserved_bytes: pool.kv().reserved_bytes() as u64,
+            active_bytes: bytes(pool.num_held() - cached),
+            cached_bytes: bytes(cached),
+        };
+        self.resident_conversations =
+            plan::conversations(bytes(pool.num_slots()), slot_bytes / BLOCK_TOKENS as u64);
+    }
+}
+
+/// What giving memory back gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct Released {
+    /// Bytes that this process holds less: measured, or where the system does not say, counted.
+    pub freed_bytes: u64,
+    /// Whether a model was loaded before.
+    pub was_loaded: bool,
+}

@@ -1,0 +1,60 @@
+//! Memory: what it is used for, what a model would take, and giving it back.
+
+use engine::machine::Machine;
+use engine::{
+    Circumstances, DiskPlan, EngineConfig, MemoryLimits, MemoryPlan, MemoryStats, Released,
+    catalog, plan_of,
+};
+
+use crate::api_error::ApiError;
+use crate::app::OpenApp;
+
+#[tauri::command(async)]
+pub(crate) fn memory_stats(app: OpenApp) -> Result<MemoryStats, ApiError> {
+    Ok(app.engine.memory()?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn release_memory(app: OpenApp) -> Result<Released, ApiError> {
+    Ok(app.engine.release()?)
+}
+
+/// What a model would take, from its file's header; it is not loaded.
+#[tauri::command(async)]
+pub(crate) fn plan_model(
+    app: OpenApp,
+    name: String,
+    context: Option<u32>,
+) -> Result<MemoryPlan, ApiError> {
+    let path = catalog::resolve(&app.history(), &app.data.models_path(), Some(&name))?;
+    let limits = MemoryLimits::read(&app.history())?;
+    let disk = app.engine.cache_stats()?;
+    let around = Circumstances {
+        machine: Machine::now(),
+        threads: EngineConfig::default_threads() as u64,
+        pool_bytes: limits.pool_bytes,
+        disk: DiskPlan {
+            budget_bytes: disk.budget_bytes,
+            used_bytes: disk.file_bytes,
+            ..DiskPlan::default()
+        },
+    };
+    Ok(plan_of(
+        &path,
+        context.map(u64::from),
+        limits.kv.0,
+        &around,
+    )?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn memory_limits(app: OpenApp) -> Result<MemoryLimits, ApiError> {
+    Ok(MemoryLimits::read(&app.history())?)
+}
+
+/// Keeps the limits and holds them from now on.
+#[tauri::command(async)]
+pub(crate) fn set_memory_limits(app: OpenApp, limits: MemoryLimits) -> Result<(), ApiError> {
+    limits.write(&mut app.history())?;
+    Ok(app.engine.limit(limits)?)
+}

@@ -1,0 +1,61 @@
+import type { MemoryLimits, MemoryPlan, MemoryStats, ModelEntry } from '../types';
+
+const KV_BYTES_PER_TOKEN = 23_040;
+const MACHINE = { total_bytes: 16e9, available_bytes: 11e9, process_bytes: 1e9 };
+const SCRATCH_BYTES = 24e6;
+const RUNTIME_BYTES = 44e6;
+const CONVERSATION_BYTES = 4096 * KV_BYTES_PER_TOKEN;
+
+/** The memory of a machine with 16 GB. */
+export class FakeMemory {
+  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15 };
+
+  plan(model: ModelEntry, context: number): MemoryPlan {
+    const fixed = model.file_bytes + SCRATCH_BYTES + RUNTIME_BYTES;
+    const kvBytes = context * KV_BYTES_PER_TOKEN;
+    const pool = this.pool();
+    const room = Math.max(0, Math.min(pool, 12e9 - fixed));
+    const fits = fixed < 12e9 && kvBytes <= room;
+    return {
+      model: model.name,
+      context_tokens: context,
+      model_context_tokens: context,
+      kv: { format: 'f16', bytes_per_token: KV_BYTES_PER_TOKEN },
+      weights_bytes: model.file_bytes,
+      kv_bytes: kvBytes,
+      scratch_bytes: SCRATCH_BYTES,
+      runtime_bytes: RUNTIME_BYTES,
+      total_bytes: fixed + kvBytes,
+      machine: MACHINE,
+      others_bytes: 4e9,
+      pool_bytes: pool,
+      verdict: fits ? { verdict: 'fits' } : { verdict: 'needs', needed_bytes: fixed + kvBytes },
+      longest_context_tokens: Math.min(context, Math.floor(room / KV_BYTES_PER_TOKEN)),
+      resident_conversations: Math.floor(room / CONVERSATION_BYTES),
+      disk: { budget_bytes: this.disk(), used_bytes: 0, free_bytes: 90e9, conversations: Math.floor(this.disk() / CONVERSATION_BYTES) },
+    };
+  }
+
+  stats(model: ModelEntry | undefined, cachedTokens: number, writing: boolean): MemoryStats {
+    const cached = model ? cachedTokens * KV_BYTES_PER_TOKEN : 0;
+    const active = model && writing ? 64 * 16 * KV_BYTES_PER_TOKEN : 0;
+    return {
+      model: model?.name ?? null,
+      weights_bytes: model?.file_bytes ?? 0,
+      scratch_bytes: model ? SCRATCH_BYTES : 0,
+      pool: { budget_bytes: model ? this.pool() : 0, reserved_bytes: cached + active, active_bytes: active, cached_bytes: cached },
+      resident_conversations: model ? Math.floor(this.pool() / CONVERSATION_BYTES) : 0,
+      disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * KV_BYTES_PER_TOKEN, active_bytes: 0, cached_bytes: cachedTokens * KV_BYTES_PER_TOKEN },
+      machine: MACHINE,
+      others_bytes: 4e9,
+    };
+  }
+
+  private pool(): number {
+    return this.limits.pool_bytes ?? 5e9;
+  }
+
+  private disk(): number {
+    return this.limits.disk_bytes ?? 20e9;
+  }
+}

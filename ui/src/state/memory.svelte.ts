@@ -1,0 +1,99 @@
+import type { Backend } from '../backend/backend';
+import { problemOf, type Problem } from './problem';
+import type { MemoryLimits, MemoryStats } from './types';
+
+/** Between two looks at the memory, in milliseconds. */
+const INTERVAL = 2000;
+
+/** One kind of use, as a bar of the memory there is. */
+export interface Use {
+  name: string;
+  bytes: number;
+  /** Warm, cool or plain: how the bar is drawn. */
+  tone: 'warm' | 'mild' | 'plain';
+}
+
+/** What memory is used for, seen live while somebody looks, and the limits set for it. */
+export class Memory {
+  stats = $state.raw<MemoryStats | null>(null);
+  limits = $state.raw<MemoryLimits | null>(null);
+  /** Bytes given back by the last release; null before one. */
+  freed = $state<number | null>(null);
+  releasing = $state(false);
+  problem = $state.raw<Problem | null>(null);
+
+  readonly uses: Use[] = $derived(this.stats ? usesOf(this.stats) : []);
+
+  constructor(
+    private readonly backend: Backend,
+    private readonly released: () => void,
+  ) {}
+
+  /** Looks now and then again and again, until the returned function is called. Never asks twice at a time. */
+  watch(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let ended = false;
+    const look = async () => {
+      if (!document.hidden) await this.refresh();
+      if (!ended) timer = setTimeout(look, INTERVAL);
+    };
+    void look();
+    void this.readLimits();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }
+
+  async refresh(): Promise<void> {
+    const before = this.stats?.model;
+    this.stats = await this.backend.memoryStats().catch(() => this.stats);
+    // It was given back without our doing: for being idle, or from the command line.
+    if (before && this.stats && !this.stats.model) this.released();
+  }
+
+  /** Gives memory back; a reply that is being written ends first. */
+  async release(): Promise<void> {
+    this.releasing = true;
+    this.problem = null;
+    try {
+      this.freed = (await this.backend.releaseMemory()).freed_bytes;
+      this.released();
+      await this.refresh();
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    } finally {
+      this.releasing = false;
+    }
+  }
+
+  async setLimits(change: Partial<MemoryLimits>): Promise<void> {
+    if (!this.limits) return;
+    this.problem = null;
+    try {
+      await this.backend.setMemoryLimits({ ...this.limits, ...change });
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    }
+    await this.readLimits();
+    await this.refresh();
+  }
+
+  private async readLimits(): Promise<void> {
+    this.limits = await this.backend.memoryLimits().catch(() => this.limits);
+  }
+}
+
+/** One line a kind, the warmest first; what does not apply is left out. */
+function usesOf(stats: MemoryStats): Use[] {
+  const { pool } = stats;
+  const uses: Use[] = [];
+  if (stats.model) {
+    uses.push({ name: 'In use by a reply', bytes: pool.active_bytes, tone: 'warm' });
+    uses.push({ name: 'Kept warm', bytes: pool.cached_bytes, tone: 'mild' });
+    uses.push({ name: 'Weights', bytes: stats.weights_bytes, tone: 'plain' });
+    uses.push({ name: 'Scratch', bytes: stats.scratch_bytes, tone: 'plain' });
+  }
+  if (stats.others_bytes !== null) uses.push({ name: 'Other programs', bytes: stats.others_bytes, tone: 'plain' });
+  return uses;
+}

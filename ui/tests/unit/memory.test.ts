@@ -1,0 +1,116 @@
+import { fireEvent, render, screen, waitFor } from '@testing-library/svelte';
+import { afterEach, expect, test, vi } from 'vitest';
+import { FakeBackend } from '../../src/backend/fake/fake';
+import { parseOptions } from '../../src/backend/fake/options';
+import type { MemoryPlan } from '../../src/backend/types';
+import Root from '../../src/components/Root.svelte';
+import { App } from '../../src/state/app.svelte';
+import { planLine } from '../../src/state/format';
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+async function start(options = 'fast'): Promise<{ app: App; backend: FakeBackend }> {
+  const backend = new FakeBackend(parseOptions(options));
+  const app = new App(backend);
+  await app.start();
+  return { app, backend };
+}
+
+const looks = (backend: FakeBackend) => backend.calls.filter((call) => call === 'memory_stats').length;
+
+test('memory is looked at while somebody watches, and no longer', async () => {
+  vi.useFakeTimers();
+  const { app, backend } = await start();
+  expect(looks(backend)).toBe(0);
+  const end = app.memory.watch();
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(looks(backend)).toBe(3);
+  end();
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(looks(backend)).toBe(3);
+});
+
+test('a slow answer is waited for and never asked twice', async () => {
+  vi.useFakeTimers();
+  const { app, backend } = await start();
+  const ask = vi.spyOn(backend, 'memoryStats').mockImplementation(() => new Promise(() => undefined));
+  const end = app.memory.watch();
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(ask).toHaveBeenCalledTimes(1);
+  end();
+});
+
+test('memory is given back, and the next message brings the model again', async () => {
+  const { app, backend } = await start('empty,fast');
+  app.draft = 'brief';
+  await app.send();
+  await app.memory.refresh();
+  expect(app.memory.uses.map((use) => use.name)).toEqual(['In use by a reply', 'Kept warm', 'Weights', 'Scratch', 'Other programs']);
+  await app.memory.release();
+  expect(app.memory.freed).toBeGreaterThan(144_000_000);
+  expect(app.memory.uses.map((use) => use.name)).toEqual(['Other programs']);
+  await vi.waitFor(() => expect(app.models.loaded).toBeNull());
+  app.draft = 'and again, brief';
+  await app.send();
+  expect((await backend.memoryStats()).model).toBe('SmolLM2-135M-Instruct');
+  await vi.waitFor(() => expect(app.models.loaded?.name).toBe('SmolLM2-135M-Instruct'));
+});
+
+test('memory that went without our doing is noticed', async () => {
+  const { app, backend } = await start();
+  await app.memory.refresh();
+  await backend.releaseMemory();
+  await app.memory.refresh();
+  await vi.waitFor(() => expect(app.models.loaded).toBeNull());
+});
+
+test('limits are kept, and what is refused is said and not shown', async () => {
+  const { app } = await start();
+  const end = app.memory.watch();
+  await vi.waitFor(() => expect(app.memory.limits?.idle_minutes).toBe(15));
+  await app.memory.setLimits({ pool_bytes: 1e9, idle_minutes: null });
+  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null });
+  await app.memory.setLimits({ disk_bytes: 5 });
+  expect(app.memory.problem?.detail).toContain('at least 16 MiB');
+  expect(app.memory.limits?.disk_bytes).toBeNull();
+  end();
+});
+
+test('the panel tells memory in words and numbers, and frees it', async () => {
+  const { app } = await start();
+  render(Root, { app });
+  await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
+  await waitFor(() => expect(app.open?.loaded).toBe(true));
+  await fireEvent.click(screen.getByTestId('settings-open'));
+  const weights = await screen.findByRole('meter', { name: 'Weights' });
+  expect(weights.getAttribute('aria-valuetext')).toBe('145\u2009MB');
+  await fireEvent.change(screen.getByLabelText('Free it when idle for'), { target: { value: 'never' } });
+  await waitFor(() => expect(app.memory.limits?.idle_minutes).toBeNull());
+  await fireEvent.click(screen.getByTestId('release-memory'));
+  await screen.findByText(/given back/);
+  expect(screen.queryByRole('meter', { name: 'Weights' })).toBeNull();
+  expect(screen.getByTestId<HTMLButtonElement>('release-memory').disabled).toBe(true);
+});
+
+test('the list of models says what each would take', async () => {
+  const { app } = await start();
+  render(Root, { app });
+  await fireEvent.click(screen.getByTestId('model-picker'));
+  const lines = await screen.findAllByTestId('model-plan');
+  expect(lines.map((line) => line.textContent)).toEqual([
+    '145\u2009MB weights + 189\u2009MB for 8\u2009192 tokens · fits',
+    '484\u2009MB weights + 189\u2009MB for 8\u2009192 tokens · fits',
+  ]);
+});
+
+test('a plan that does not fit says what does', async () => {
+  const { backend } = await start();
+  const plan = await backend.planModel('Qwen3-0.6B', 8192);
+  const line = (change: Partial<MemoryPlan>) => planLine({ ...plan, ...change }).split(' · ')[1];
+  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 4096 })).toBe('needs 12.0\u2009GB, 4\u2009096 tokens fit');
+  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 0 })).toBe('needs 12.0\u2009GB');
+  expect(line({ verdict: { verdict: 'fits_with', format: 'q8' } })).toBe('fits with q8');
+  expect(line({ verdict: { verdict: 'unknown' } })).toContain('does not say');
+});
