@@ -294,7 +294,9 @@ pub(crate) enum Baseline {
 impl BenchCommand {
     /// The model and the threads to measure with.
     pub(crate) fn model_and_threads(&self) -> (Option<&str>, Option<u16>) {
-        let of = |flags: &BenchFlags| (flags.model.as_deref(), flags.threads);
+        fn of(flags: &BenchFlags) -> (Option<&str>, Option<u16>) {
+            (flags.model.as_deref(), flags.threads)
+        }
         match self {
             Self::Resume(flags)
             | Self::Edit(flags)

@@ -108,6 +108,12 @@ impl Cache {
         }
     }
 
+    /// Lets the allocation of a block fail once so many have succeeded, as when the system has no more memory; for tests of
+    /// what then happens. `None` ends that.
+    pub fn fail_allocations_after(&mut self, allocations: Option<u32>) {
+        self.pool.fail_after(allocations);
+    }
+
     /// Keeps a finished block: the caller's slot becomes the tree's, or, where the tree has the block already, the
     /// caller's slot is released and the tree's is returned. The caller holds one reference to what is returned.
     pub(crate) fn register(&mut self, block: Block, slot: u32) -> u32 {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use engine::machine::Machine;
 use engine::{Circumstances, DiskPlan, MemoryPlan, Verdict, plan_of};
+use kernels::KvFormat;
 use tests::default_model;
 
 const MIB: u64 = 1 << 20;
