@@ -97,7 +97,7 @@ fn a_client_that_dawdles_keeps_nobody_out() {
     });
     let start = Instant::now();
     assert!(ask(folder.path(), Command::Release).unwrap().is_some());
-    assert!(start.elapsed() < 2 * PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < 3 * PATIENCE, "{:?}", start.elapsed());
     dawdling.join().unwrap();
 }
 
