@@ -16,9 +16,10 @@ use crate::api_error::ApiError;
 /// The open application. The folder's lock is held for as long as this lives. The fields are dropped in this order: the
 /// engine saves and ends, then the history closes, then the folder is free.
 pub(crate) struct App {
-    /// Lets `reprise-cli engine` ask for memory; without it, nobody can.
-    _control: Option<Control>,
     pub(crate) engine: Engine,
+    /// Lets `reprise-cli engine` ask for memory; without it, nobody can. After the engine: who waits for an answer then
+    /// gets one, and this does not wait for them.
+    _control: Option<Control>,
     history: Arc<Mutex<History>>,
     pub(crate) data: DataFolder,
 }
@@ -43,8 +44,8 @@ impl App {
             .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))
             .ok();
         let app = Self {
-            _control: control,
             engine,
+            _control: control,
             history,
             data,
         };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +22,9 @@ use crate::{Error, Result};
 
 const FILE: &str = "control.json";
 /// Longest line a client may send, longest answer a client takes, in bytes.
-const MOST_LINE: u64 = 256;
+const MOST_LINE: usize = 256;
 const MOST_ANSWER: u64 = 64 << 10;
-/// A client that says nothing for this long is let go.
+/// A client that has not said its line after this long is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A release waits for the reply that is being written.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
@@ -89,13 +89,15 @@ impl Control {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                for stream in listener.incoming().flatten() {
+                for stream in listener.incoming() {
                     if ended.load(Ordering::SeqCst) {
                         return;
                     }
                     // One at a time; whoever breaks off is nobody's loss.
-                    if let Err(error) = serve(stream, &token, &requests) {
+                    if let Err(error) = stream.and_then(|stream| serve(stream, &token, &requests)) {
                         tracing::debug!(%error, "a control connection broke off");
+                        // No more files may be open: not again at once.
+                        std::thread::sleep(Duration::from_millis(10));
                     }
                 }
             })?;
@@ -168,10 +170,8 @@ fn exchange(mut stream: TcpStream, token: &str, command: Command) -> std::io::Re
 
 /// Reads a line, asks the engine, answers.
 fn serve(stream: TcpStream, token: &str, requests: &Sender<Envelope>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new((&stream).take(MOST_LINE)).read_line(&mut line)?;
+    let line = line_of(&stream)?;
     let Some(command) = understood(&line, token) else {
         return Ok(());
     };
@@ -186,6 +186,23 @@ fn serve(stream: TcpStream, token: &str, requests: &Sender<Envelope>) -> std::io
     let mut text = serde_json::to_string(&answer)?;
     text.push('\n');
     (&stream).write_all(text.as_bytes())
+}
+
+/// What a client sends, up to the end of its line; cut off where it is too long or takes too long altogether.
+fn line_of(mut stream: &TcpStream) -> std::io::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    let mut bytes = [0; MOST_LINE];
+    while line.len() < MOST_LINE && line.last() != Some(&b'\n') {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A timeout of nothing is not allowed.
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut bytes[line.len()..])? {
+            0 => break,
+            read => line.extend_from_slice(&bytes[line.len()..][..read]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 /// The command of a whole line that begins with the token.

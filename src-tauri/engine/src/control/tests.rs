@@ -2,8 +2,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use super::{Address, Command, Control, FILE, address, ask, understood};
+use super::{Address, Command, Control, FILE, PATIENCE, address, ask, understood};
 use crate::memory::Released;
 use crate::request::{Answer, Envelope, Request};
 
@@ -78,6 +79,26 @@ fn nobody_else_is_understood_and_the_next_one_is_served_all_the_same() {
         assert_eq!(said(folder.path(), &bytes), b"", "{start:?}");
     }
     assert!(ask(folder.path(), Command::Release).unwrap().is_some());
+}
+
+#[test]
+fn a_client_that_dawdles_keeps_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let _control = listening(folder.path());
+    let mut slow = TcpStream::connect(address(found(folder.path()).port)).unwrap();
+    let dawdling = std::thread::spawn(move || {
+        for _ in 0..40 {
+            std::thread::sleep(Duration::from_millis(200));
+            if slow.write_all(b"a").is_err() {
+                return;
+            }
+        }
+        panic!("it was listened to for eight seconds");
+    });
+    let start = Instant::now();
+    assert!(ask(folder.path(), Command::Release).unwrap().is_some());
+    assert!(start.elapsed() < 3 * PATIENCE, "{:?}", start.elapsed());
+    dawdling.join().unwrap();
 }
 
 #[test]
