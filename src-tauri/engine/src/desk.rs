@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
 
 use crate::request::{Answer, Envelope, Request};
-use crate::turn::{Turn, TurnEvent, TurnOptions};
+use crate::turn::{Shorten, Turn, TurnEvent, TurnOptions};
 use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
@@ -21,6 +21,8 @@ pub(crate) struct Accepted {
     pub leaf: MessageId,
     /// The leaf is a reply that goes on.
     pub extend: bool,
+    /// A shorter branch is made first.
+    pub shorten: Option<Shorten>,
     pub options: TurnOptions,
     pub events: Sender<Answer>,
 }
@@ -178,6 +180,7 @@ impl Desk {
             conversation: id.clone(),
             leaf,
             extend,
+            shorten: None,
             options: turn.options().clone(),
             events: answers.clone(),
         };
@@ -241,6 +244,13 @@ impl Desk {
                     ));
                 }
                 Ok(Some(accepted(reply.id, true)))
+            }
+            Turn::Shorten { how, .. } => {
+                let leaf = conversation.active_leaf.ok_or(Error::NothingToShorten)?;
+                Ok(Some(Accepted {
+                    shorten: Some(*how),
+                    ..accepted(leaf, false)
+                }))
             }
         }
     }

@@ -151,6 +151,14 @@ impl Engine {
         }
     }
 
+    /// Gives the pool the memory for as long a context as the loaded model can hold. What is cached stays, on disk.
+    ///
+    /// # Errors
+    /// When no model is loaded, the pool is not what limits it, or the memory cannot be had.
+    pub fn raise_context(&self) -> Result<()> {
+        self.ask(Request::RaiseContext).map(drop)
+    }
+
     /// Loads a model by name, or the default one when none is loaded, and waits for it.
     ///
     /// # Errors

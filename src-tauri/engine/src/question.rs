@@ -11,7 +11,7 @@ use crate::prompt::{self, Part};
 use crate::request::{Answer, Request};
 use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
-use crate::{Error, Result};
+use crate::{Error, Result, shorten};
 
 /// Answers `Preview`, `Context` and `CacheStats`.
 ///
@@ -73,6 +73,7 @@ pub(crate) fn answer(
             Ok(Answer::Context(ContextUse {
                 used,
                 limit: cache.context_tokens() as u32,
+                choices: shorten::choices(&parts, cache),
             }))
         }
         _ => Ok(Answer::CacheStats(lock(store).stats())),

@@ -42,6 +42,8 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
+    /// Give the pool the memory for as long a context as the model can hold.
+    RaiseContext,
     /// Load a model by name; the default one when absent.
     Load {
         /// Name from the list of models.

@@ -33,12 +33,23 @@ pub struct Session {
     tokens: Vec<u32>,
     table: Vec<u32>,
     chain: Vec<BlockId>,
+    /// The tree is not told of what this session computes (law 7).
+    aside: bool,
 }
 
 impl Session {
     /// An empty timeline.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty timeline for side work: it uses what is cached, and what it computes is known to nobody else and goes
+    /// with it. End it with [`Session::abandon`].
+    pub fn aside() -> Self {
+        Self {
+            aside: true,
+            ..Self::default()
+        }
     }
 
     /// The timeline.
@@ -106,7 +117,7 @@ impl Session {
             .model()
             .forward(tokens, offset, cache.pool.kv(), &self.table)?;
         self.tokens.extend_from_slice(tokens);
-        while (self.chain.len() + 1) * BLOCK_TOKENS <= self.tokens.len() {
+        while !self.aside && (self.chain.len() + 1) * BLOCK_TOKENS <= self.tokens.len() {
             self.register(cache, BLOCK_TOKENS);
         }
         Ok(logits)
@@ -130,6 +141,11 @@ impl Session {
         last
     }
 
+    /// Ends the session without keeping anything of it.
+    pub fn abandon(mut self, cache: &mut Cache) {
+        self.clear(cache);
+    }
+
     /// Blocks of the timeline that the tree knows, first to last.
     pub fn chain(&self) -> &[BlockId] {
         &self.chain
@@ -146,11 +162,12 @@ impl Session {
             .map(|id| (*id, BLOCK_TOKENS))
             .chain(found.partial);
         for (id, num_tokens) in counted {
-            match cache
-                .tree
-                .get_mut(&id)
-                .and_then(|node| node.restored_ms.take())
-            {
+            let node = cache.tree.get_mut(&id);
+            // A turn counts what was restored for it, also before it began; side work does not take that from it.
+            match node.and_then(|node| match self.aside {
+                true => node.restored_ms,
+                false => node.restored_ms.take(),
+            }) {
                 Some(ms) => {
                     prefill.restored += num_tokens as u32;
                     restore_ms += ms;

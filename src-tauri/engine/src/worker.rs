@@ -8,8 +8,8 @@ use std::time::Instant;
 use candle_core::Device;
 use models::{DigestCache, Model, ModelInfo};
 use store::{
-    BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
-    TurnStats,
+    BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, Prefill,
+    TokenRow, TurnStats,
 };
 
 use crate::cache::Cache;
@@ -18,7 +18,7 @@ use crate::prompt::{self, Prompt};
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
-use crate::turn::{ContextChoice, TurnEvent};
+use crate::turn::TurnEvent;
 use crate::writer::lock;
 use crate::{Error, Result, catalog, question};
 
@@ -63,24 +63,27 @@ impl Worker {
     }
 
     fn turn(&mut self, turn: &Accepted) {
-        match self.reply(turn) {
+        let outcome = match turn.shorten {
+            Some(how) => self.shorten(turn, how),
+            None => match self.reply(turn) {
+                Err(full @ Error::ContextFull { .. }) => self.make_room(turn, full),
+                outcome => outcome,
+            },
+        };
+        match outcome {
             Ok(finished) => turn.emit(finished),
             Err(Error::ContextFull { needed, limit }) => turn.emit(TurnEvent::ContextFull {
                 message: Some(turn.leaf.clone()),
                 needed_tokens: needed as u32,
                 limit_tokens: limit as u32,
-                choices: vec![
-                    ContextChoice::NewConversation,
-                    ContextChoice::EditEarlier,
-                    ContextChoice::LargerContext,
-                ],
+                choices: self.choices(turn).unwrap_or_default(),
             }),
             Err(error) => turn.emit(TurnEvent::from(&error)),
         }
     }
 
     /// One chat turn, after the user's words are stored: prompt, sync, decode, store, save.
-    fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
+    pub(crate) fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
         let conversation = self.conversation(&turn.conversation)?;
         self.load(conversation.model.as_deref())?;
         let cache = self.cache.as_mut().ok_or(Error::Stopped)?;
@@ -139,6 +142,7 @@ impl Worker {
             Request::Loaded => Ok(Answer::Model {
                 info: self.loaded(),
             }),
+            Request::RaiseContext => self.raise_context().map(|()| Answer::Done),
             Request::Forget { messages } => {
                 self.forget(&messages);
                 Ok(Answer::Done)
@@ -168,7 +172,7 @@ impl Worker {
     }
 
     /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
-    fn load(&mut self, name: Option<&str>) -> Result<()> {
+    pub(crate) fn load(&mut self, name: Option<&str>) -> Result<()> {
         let loaded = self
             .cache
             .as_ref()
@@ -188,7 +192,7 @@ impl Worker {
         Ok(())
     }
 
-    fn unload(&mut self) {
+    pub(crate) fn unload(&mut self) {
         if let Some(mut cache) = self.cache.take() {
             cache.save_all();
         }
@@ -241,7 +245,7 @@ impl Worker {
         }
     }
 
-    fn conversation(&self, id: &ConversationId) -> Result<Conversation> {
+    pub(crate) fn conversation(&self, id: &ConversationId) -> Result<Conversation> {
         self.desk
             .history()
             .conversation(id)
@@ -310,7 +314,22 @@ fn generate(
     turn: &Accepted,
     prompt: &[u32],
 ) -> Result<(MessageState, Synced)> {
-    let mut synced = session.sync(cache, prompt, &mut |prefill, total| {
+    let mut synced = session.sync(cache, prompt, &mut reading(desk, turn))?;
+    let Some(logits) = synced.logits.take() else {
+        return Ok((MessageState::Stopped, synced));
+    };
+    let state = reply.decode(session, cache, desk, turn, logits, &mut |desk, cache| {
+        answer_questions(desk, cache);
+    })?;
+    Ok((state, synced))
+}
+
+/// Shows how far a prompt is read, and stops when the turn is to.
+pub(crate) fn reading<'a>(
+    desk: &'a mut Desk,
+    turn: &'a Accepted,
+) -> impl FnMut(&Prefill, usize) -> ControlFlow<()> + 'a {
+    |prefill, total| {
         turn.emit(TurnEvent::Prefill {
             done: prefill.resident + prefill.restored + prefill.computed,
             total: total as u32,
@@ -322,23 +341,21 @@ fn generate(
         } else {
             ControlFlow::Continue(())
         }
-    })?;
-    let Some(logits) = synced.logits.take() else {
-        return Ok((MessageState::Stopped, synced));
-    };
-    let state = reply.decode(session, cache, desk, turn, logits, &mut |desk, cache| {
-        while let Some(Envelope { request, answers }) = desk.next_question() {
-            let answer = match request {
-                Request::Loaded => Answer::Model {
-                    info: Some(cache.model().info().clone()),
-                },
-                question => question::answer(question, desk, Some(cache), cache.store())
-                    .unwrap_or_else(|error| Answer::from(&error)),
-            };
-            let _ = answers.send(answer);
-        }
-    })?;
-    Ok((state, synced))
+    }
+}
+
+/// Answers what may be answered in the middle of a turn.
+pub(crate) fn answer_questions(desk: &mut Desk, cache: &Cache) {
+    while let Some(Envelope { request, answers }) = desk.next_question() {
+        let answer = match request {
+            Request::Loaded => Answer::Model {
+                info: Some(cache.model().info().clone()),
+            },
+            question => question::answer(question, desk, Some(cache), cache.store())
+                .unwrap_or_else(|error| Answer::from(&error)),
+        };
+        let _ = answers.send(answer);
+    }
 }
 
 /// Lets the reply hold its chain of blocks; what its ancestors held is part of it.

@@ -385,8 +385,28 @@ export const scenarios = {
       await send(page, 'One more.');
       await page.locator(`${id('problem')}[data-code="context_full"]`).waitFor();
       assert.equal(await users(page).last().innerText().then((text) => text.includes('One more.')), true);
-      await page.locator(id('remedy-edit_earlier')).click();
-      await page.locator(id('edit-text')).waitFor();
+      await page.locator(id('remedy-drop_oldest')).click();
+      await page.locator(id('left-out')).getByText('1 earlier turn is left out').waitFor();
+      await finished(page);
+      assert.ok((await users(page).last().innerText()).includes('One more.'));
+      await page.locator(id('show-full')).click();
+      assert.equal(await page.locator(id('left-out')).count(), 0);
+    },
+  },
+
+  'a nearly full context is told before, and a compacted branch goes on with a summary': {
+    fake: 'rate:200,context:360',
+    async run(page) {
+      await open(page);
+      await page.locator(`${id('context-meter')}:has-text("full:")`).waitFor();
+      await page.locator(id('context-open')).click();
+      await page.locator(id('context-compact')).click();
+      await page.locator(id('summary-label')).waitFor();
+      assert.match(await users(page).first().innerText(), /You asked about/);
+      await sendAndWait(page, 'And now, brief?');
+      assert.equal(await replies(page).last().getAttribute('data-state'), 'complete');
+      await page.locator(id('branch-prev')).first().click();
+      assert.equal(await page.locator(id('summary-label')).count(), 0);
     },
   },
 

@@ -44,7 +44,7 @@ test('conversations are grouped by day, newest first', () => {
 });
 
 test('every code has words and a way out', () => {
-  for (const code of ['model_missing', 'model_broken', 'context_full', 'conversation_missing', 'message_missing', 'busy', 'storage', 'internal']) {
+  for (const code of ['model_missing', 'model_broken', 'context_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'internal']) {
     const problem = problemOf({ code, message: 'detail' }, true);
     expect(problem.code).toBe(code);
     expect(problem.detail).toBe('detail');
@@ -56,9 +56,10 @@ test('every code has words and a way out', () => {
 });
 
 test('a full context offers what the shell offers', () => {
-  const problem = contextProblem('9', '8', ['new_conversation', 'edit_earlier', 'larger_context']);
-  expect(problem.remedies).toEqual(['new_conversation', 'edit_earlier']);
-  expect(problem.advice).toContain('larger context');
+  const problem = contextProblem('9', '8', ['larger_context', 'compact', 'drop_oldest', 'stop']);
+  expect(problem.remedies).toEqual(['larger_context', 'compact', 'drop_oldest']);
+  expect(problem.advice).toBe('It needs 9 tokens and there is room for 8. The full branch stays whatever you choose.');
+  expect(contextProblem('9', '8', []).remedies).toEqual([]);
 });
 
 test('matches are marked whatever signs the query holds', () => {

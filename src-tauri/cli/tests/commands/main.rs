@@ -4,5 +4,6 @@ mod bench;
 mod cache;
 mod chat;
 mod errors;
+mod shorten;
 mod support;
 mod turns;

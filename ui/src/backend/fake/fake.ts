@@ -1,10 +1,12 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, Message, ModelEntry, Sampling, SearchHit,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, Message, ModelEntry, Sampling, SearchHit, Shorten,
+  TurnEvent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { parseOptions, type FakeOptions } from './options';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
+import { choicesOf, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
 import { titleFrom } from './title';
 import { encodeMessage } from './tokens';
 import { FakeTurn } from './turn';
@@ -13,7 +15,7 @@ import { FakeTurn } from './turn';
 export class FakeBackend implements Backend {
   readonly cache = new FakeCache();
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
-  private readonly turns = new Map<string, FakeTurn>();
+  private readonly turns = new Map<string, { stop(): void }>();
   private models: ModelEntry[];
   /** Every command called, for the tests. */
   readonly calls: string[] = [];
@@ -73,6 +75,10 @@ export class FakeBackend implements Backend {
     this.entry(id).conversation.sampling = { ...sampling };
   }
 
+  async setWhenFull(id: string, whenFull: WhenFull): Promise<void> {
+    this.entry(id).conversation.when_full = whenFull;
+  }
+
   async setActiveLeaf(conversation: string, message: string): Promise<void> {
     this.message(conversation, message);
     this.entry(conversation).conversation.active_leaf = message;
@@ -124,6 +130,13 @@ export class FakeBackend implements Backend {
     this.generate(conversation, this.message(conversation, reply.parent ?? ''), reply, onEvent, null);
   }
 
+  async shorten(conversation: string, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
+    this.admit(conversation);
+    const leaf = this.entry(conversation).conversation.active_leaf;
+    turnsToLeave(this.branch(conversation, leaf), how, this.options.contextTokens);
+    void this.goOnShorter(conversation, leaf, how, onEvent);
+  }
+
   async stop(conversation: string): Promise<void> {
     this.calls.push('stop');
     this.turns.get(conversation)?.stop();
@@ -145,7 +158,12 @@ export class FakeBackend implements Backend {
 
   async contextUse(conversation: string): Promise<ContextUse> {
     const used = this.prompt(conversation, this.entry(conversation).conversation.active_leaf).length;
-    return { used, limit: this.options.contextTokens };
+    const choices = choicesOf(this.branch(conversation, this.entry(conversation).conversation.active_leaf));
+    return { used, limit: this.options.contextTokens, choices };
+  }
+
+  async raiseContext(): Promise<void> {
+    throw { code: 'invalid_argument', message: 'the model that is loaded can hold no more' };
   }
 
   async listModels(): Promise<ModelEntry[]> {
@@ -202,20 +220,53 @@ export class FakeBackend implements Backend {
 
   /** The tokens of the branch that ends at `leaf`. */
   private prompt(conversation: string, leaf: string | null): number[] {
-    const { conversation: entry, messages } = this.entry(conversation);
-    const byId = new Map(messages.map((message) => [message.id, message]));
-    const parts: number[][] = [];
-    for (let at = leaf ? byId.get(leaf) : undefined; at; at = at.parent ? byId.get(at.parent) : undefined) parts.push(encodeMessage(at.role, at.text));
-    if (entry.system_prompt) parts.push(encodeMessage('system', entry.system_prompt));
-    return parts.reverse().flat();
+    const { conversation: entry } = this.entry(conversation);
+    const parts = this.branch(conversation, leaf).map((message) => encodeMessage(message.role, message.text));
+    return [...(entry.system_prompt ? [encodeMessage('system', entry.system_prompt)] : []), ...parts].flat();
   }
 
-  private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null): void {
+  private branch(conversation: string, leaf: string | null): Message[] {
+    const byId = new Map(this.entry(conversation).messages.map((message) => [message.id, message]));
+    const path: Message[] = [];
+    for (let at = leaf ? byId.get(leaf) : undefined; at; at = at.parent ? byId.get(at.parent) : undefined) path.push(at);
+    return path.reverse();
+  }
+
+  /** A shorter branch beside the full one, then what waits for the model in it. */
+  private async goOnShorter(conversation: string, from: string | null, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
+    const branch = this.branch(conversation, from);
+    const turns = turnsToLeave(branch, how, this.options.contextTokens);
+    const first = turnStarts(branch)[turns] ?? branch.length;
+    let stopped = false;
+    this.turns.set(conversation, { stop: () => (stopped = true) });
+    onEvent({ event: 'shortening', how, turns, left_out: 0 });
+    const summary = how === 'compact' ? await summarise(branch.slice(0, first), this.options.decodeRate, () => stopped, onEvent) : null;
+    this.turns.delete(conversation);
+    if (how === 'compact' && summary === null) return onEvent({ event: 'error', code: 'stopped', message: 'stopped before anything was changed' });
+    const messages: Message[] = [];
+    const add = (message: Message) => {
+      this.entry(conversation).messages.push(message);
+      messages.push(message);
+    };
+    if (summary !== null) add({ ...makeMessage(conversation, null, 'user', summary, Date.now()), kind: 'summary', model: 'SmolLM2-135M-Instruct' });
+    for (const message of branch.slice(first)) add({ ...message, id: crypto.randomUUID(), parent: messages.at(-1)?.id ?? null, edited_from: message.id });
+    const leaf = messages[messages.length - 1];
+    Object.assign(this.entry(conversation).conversation, { active_leaf: leaf.id, updated_at: Date.now() });
+    onEvent({ event: 'shortened', how, messages: messages.map((message) => ({ ...message })), turns, left_out: 0 });
+    if (!wantsMore(leaf)) return onEvent(storedEvent(leaf));
+    if (leaf.role === 'user') this.generate(conversation, leaf, null, onEvent, null, true);
+    else this.generate(conversation, this.message(conversation, leaf.parent ?? ''), leaf, onEvent, null, true);
+  }
+
+  private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null, shorter = false): void {
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
-    if (this.options.contextFull || prompt.length >= this.options.contextTokens) {
+    if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
       onEvent({ event: 'started', user: stored && { ...stored }, reply: null });
-      onEvent({ event: 'context_full', message: user.id, needed_tokens: prompt.length + 1, limit_tokens: this.options.contextTokens, choices: ['new_conversation', 'edit_earlier', 'larger_context'] });
-      return;
+      const choices = choicesOf(this.branch(conversation, going?.id ?? user.id));
+      const when = this.entry(conversation).conversation.when_full;
+      if ((when === 'compact' || when === 'drop_oldest') && choices.includes(when)) return void this.goOnShorter(conversation, going?.id ?? user.id, when, onEvent);
+      const needed_tokens = this.options.contextFull ? this.options.contextTokens + 1 : prompt.length + 1;
+      return onEvent({ event: 'context_full', message: user.id, needed_tokens, limit_tokens: this.options.contextTokens, choices: when === 'stop' ? [] : choices });
     }
     const reply = going ?? this.append(conversation, user.id, 'assistant', '');
     reply.state = 'generating';
@@ -261,4 +312,10 @@ function snippetOf(text: string, at: number): string {
   const from = Math.max(0, at - 28);
   const cut = text.slice(from, at + 70).replace(/\s+/g, ' ').trim();
   return `${from > 0 ? '…' : ''}${cut}…`;
+}
+
+/** As the engine ends a turn in which no model ran. */
+function storedEvent(message: Message): TurnEvent {
+  const prefill = { resident: 0, restored: 0, computed: 0 };
+  return { event: 'finished', message: message.id, text: message.text, state: message.state, prefill, prompt_tokens: 0, completion_tokens: 0, ttft_ms: 0, tokens_per_s: 0, restore_ms: 0 };
 }
