@@ -6,6 +6,7 @@ import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
+import { Warming } from './warming';
 import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
@@ -37,6 +38,7 @@ export class App implements ChatHost {
   readonly models: Models;
   readonly search: Search;
   readonly cache: Cache;
+  readonly warming: Warming;
   readonly toasts = new Toasts();
   private readonly chats = new Map<ConversationId, Chat>();
   private creating = false;
@@ -45,6 +47,7 @@ export class App implements ChatHost {
     this.models = new Models(backend);
     this.search = new Search(backend);
     this.cache = new Cache(backend);
+    this.warming = new Warming(backend);
   }
 
   async start(): Promise<void> {
