@@ -22,6 +22,7 @@ fn main() {
         "shorten",
         "stop",
         "warm",
+        "draft",
         "preview_edit",
         "context_use",
         "raise_context",

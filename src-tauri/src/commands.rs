@@ -33,6 +33,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         turns::shorten,
         turns::stop,
         turns::warm,
+        turns::draft,
         turns::preview_edit,
         turns::context_use,
         turns::raise_context,

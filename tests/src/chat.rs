@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::{ContextUse, EditCost, Engine, EngineConfig, Shorten, Turn, TurnEvent, TurnOptions};
+use engine::{
+    Answer, ContextUse, EditCost, Engine, EngineConfig, Request, Shorten, Turn, TurnEvent,
+    TurnOptions,
+};
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
     NewConversation, Prefill, Role, Sampling,
@@ -301,6 +304,19 @@ impl Chat {
         self.engine()
             .preview(self.conversation.clone(), message.cloned(), text.to_owned())
             .expect("preview")
+    }
+
+    /// Has what is being typed read ahead, and waits for it: the tokens that are ready.
+    pub fn draft(&self, message: Option<&MessageId>, text: &str) -> u32 {
+        let answer = self.engine().ask(Request::Draft {
+            conversation: self.conversation.clone(),
+            message: message.cloned(),
+            text: text.to_owned(),
+        });
+        match answer.expect("draft") {
+            Answer::Drafted { tokens } => tokens,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// How full the context is.

@@ -85,7 +85,9 @@ impl Desk {
                 self.stop = self.closing;
                 return Some(Work::Turn(turn));
             }
-            if let Some(envelope) = self.later.pop_front() {
+            // A draft is read when there is nothing else to do.
+            let first = self.later.iter().position(|envelope| !is_draft(envelope));
+            if let Some(envelope) = self.later.remove(first.unwrap_or(0)) {
                 return Some(Work::Other(envelope));
             }
             let envelope = self.inbox.recv().ok()?;
@@ -106,6 +108,11 @@ impl Desk {
         !self.turns.is_empty() || self.closing
     }
 
+    /// Whether anything waits to be done.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.has_turn() || !self.later.is_empty()
+    }
+
     /// The next request that may be answered in the middle of a reply.
     pub(crate) fn next_question(&mut self) -> Option<Envelope> {
         let is_question = |envelope: &Envelope| {
@@ -124,7 +131,10 @@ impl Desk {
     fn take(&mut self, Envelope { request, answers }: Envelope) {
         match request {
             Request::Turn { turn } => match self.accept(&turn, &answers) {
-                Ok(Some(accepted)) => self.turns.push_back(accepted),
+                Ok(Some(accepted)) => {
+                    self.forget_drafts(|conversation| *conversation == accepted.conversation);
+                    self.turns.push_back(accepted);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let _ = answers.send(Answer::Turn(TurnEvent::from(&error)));
@@ -142,8 +152,24 @@ impl Desk {
                     answers,
                 });
             }
-            request => self.later.push_back(Envelope { request, answers }),
+            request => {
+                if matches!(request, Request::Draft { .. }) {
+                    // Only what was typed last counts.
+                    self.forget_drafts(|_| true);
+                }
+                self.later.push_back(Envelope { request, answers });
+            }
         }
+    }
+
+    fn forget_drafts(&mut self, which: impl Fn(&ConversationId) -> bool) {
+        self.later.retain(|envelope| match &envelope.request {
+            Request::Draft { conversation, .. } if which(conversation) => {
+                let _ = envelope.answers.send(Answer::Drafted { tokens: 0 });
+                false
+            }
+            _ => true,
+        });
     }
 
     fn cancel(&mut self, conversation: &ConversationId) {
@@ -290,6 +316,10 @@ impl Desk {
         history.set_active_leaf(conversation, Some(&message.id))?;
         Ok(message)
     }
+}
+
+fn is_draft(envelope: &Envelope) -> bool {
+    matches!(envelope.request, Request::Draft { .. })
 }
 
 /// What the engine thread does next.

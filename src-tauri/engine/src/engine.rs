@@ -68,6 +68,7 @@ impl Engine {
             device: Device::Cpu,
             threads: config.threads,
             cache: None,
+            draft: None,
         };
         let thread = std::thread::Builder::new()
             .name("engine".into())
@@ -118,6 +119,28 @@ impl Engine {
     pub fn warm(&self, conversation: ConversationId) -> Result<()> {
         let (answers, _) = channel();
         self.send(Request::Warm { conversation }, answers)
+    }
+
+    /// Begins to read ahead what is being typed instead of `message`, or after the active leaf, in place of the draft before;
+    /// an empty text discards it. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn draft(
+        &self,
+        conversation: ConversationId,
+        message: Option<MessageId>,
+        text: String,
+    ) -> Result<()> {
+        let (answers, _) = channel();
+        self.send(
+            Request::Draft {
+                conversation,
+                message,
+                text,
+            },
+            answers,
+        )
     }
 
     /// What sending `text` instead of `message`, or after the active leaf, would cost. Changes nothing.

@@ -11,6 +11,7 @@
 mod cache;
 pub mod catalog;
 mod desk;
+mod draft;
 mod engine;
 mod error;
 mod pool;
@@ -29,6 +30,7 @@ mod writer;
 
 pub use cache::Cache;
 pub use catalog::ModelEntry;
+pub use draft::draft_tokens;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};
 pub use models::ModelInfo;

@@ -28,6 +28,15 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
+    /// Read ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it.
+    Draft {
+        /// Where.
+        conversation: ConversationId,
+        /// The message that is being edited.
+        message: Option<MessageId>,
+        /// What stands in the field.
+        text: String,
+    },
     /// What sending `text` instead of `message`, or after the active leaf, would cost.
     Preview {
         /// Where.
@@ -72,6 +81,11 @@ pub enum Request {
 pub enum Answer {
     /// An event of a turn.
     Turn(TurnEvent),
+    /// To `Draft`.
+    Drafted {
+        /// Tokens of the prompt that are ready.
+        tokens: u32,
+    },
     /// To `Preview`.
     Cost(EditCost),
     /// To `Context`.

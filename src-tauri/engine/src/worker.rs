@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     pub(crate) device: Device,
     pub(crate) threads: usize,
     pub(crate) cache: Option<Cache>,
+    /// What has been read of a message that is being typed.
+    pub(crate) draft: Option<Session>,
 }
 
 impl Worker {
@@ -70,6 +72,8 @@ impl Worker {
                 outcome => outcome,
             },
         };
+        // A turn that did not come to read took nothing over.
+        self.discard_draft();
         match outcome {
             Ok(finished) => turn.emit(finished),
             Err(Error::ContextFull { needed, limit }) => turn.emit(TurnEvent::ContextFull {
@@ -103,7 +107,7 @@ impl Worker {
             reply: Some(Box::new(message.clone())),
         });
 
-        let mut session = Session::new();
+        let mut session = self.draft.take().unwrap_or_default().kept();
         let mut reply = Reply::new(message.clone(), ids, &conversation, turn, cache);
         let outcome = generate(&mut session, &mut reply, cache, desk, turn, &prompt.tokens);
         let (state, stats, failure) = match outcome {
@@ -132,6 +136,14 @@ impl Worker {
 
     fn answer(&mut self, request: Request) -> Result<Answer> {
         match request {
+            Request::Draft {
+                conversation,
+                message,
+                text,
+            } => {
+                let tokens = self.draft(&conversation, message.as_ref(), &text)?;
+                Ok(Answer::Drafted { tokens })
+            }
             Request::Warm { conversation } => self.warm(&conversation).map(|()| Answer::Done),
             Request::Load { name } => {
                 self.load(name.as_deref())?;
@@ -156,6 +168,7 @@ impl Worker {
                 Ok(Answer::Verify(report))
             }
             Request::CacheClear => {
+                self.discard_draft();
                 if let Some(cache) = &mut self.cache {
                     cache.flush();
                 }
@@ -193,6 +206,7 @@ impl Worker {
     }
 
     pub(crate) fn unload(&mut self) {
+        self.discard_draft();
         if let Some(mut cache) = self.cache.take() {
             cache.save_all();
         }
@@ -225,6 +239,7 @@ impl Worker {
     }
 
     fn forget(&mut self, messages: &[MessageId]) {
+        self.discard_draft();
         if let Some(cache) = &mut self.cache {
             cache.flush();
         }

@@ -114,6 +114,16 @@ pub(crate) fn warm(app: OpenApp, conversation: ConversationId) -> Result<(), Api
 }
 
 #[tauri::command(async)]
+pub(crate) fn draft(
+    app: OpenApp,
+    conversation: ConversationId,
+    message: Option<MessageId>,
+    text: String,
+) -> Result<(), ApiError> {
+    Ok(app.engine.draft(conversation, message, text)?)
+}
+
+#[tauri::command(async)]
 pub(crate) fn preview_edit(
     app: OpenApp,
     conversation: ConversationId,

@@ -2,3 +2,4 @@
 
 mod branches;
 mod full_context;
+mod type_ahead;

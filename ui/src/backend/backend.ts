@@ -29,6 +29,8 @@ export interface Backend {
   stop(conversation: ConversationId): Promise<void>;
 
   warm(conversation: ConversationId): Promise<void>;
+  /** Reads ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it. */
+  draft(conversation: ConversationId, message: MessageId | null, text: string): Promise<void>;
   previewEdit(conversation: ConversationId, message: MessageId | null, text: string): Promise<EditCost>;
   contextUse(conversation: ConversationId): Promise<ContextUse>;
   /** Gives the context the memory that the model could use. */

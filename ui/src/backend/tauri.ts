@@ -25,6 +25,7 @@ export function tauriBackend(): Backend {
     stop: (conversation) => call('stop', { conversation }),
 
     warm: (conversation) => call('warm', { conversation }),
+    draft: (conversation, message, text) => call('draft', { conversation, message, text }),
     previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),
     contextUse: (conversation) => call('context_use', { conversation }),
     raiseContext: () => call('raise_context'),

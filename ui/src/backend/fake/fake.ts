@@ -148,6 +148,15 @@ export class FakeBackend implements Backend {
     this.calls.push(`warm ${conversation}`);
   }
 
+  async draft(conversation: string, message: string | null, text: string): Promise<void> {
+    this.calls.push(`draft ${text}`);
+    const { conversation: entry } = this.entry(conversation);
+    const above = message ? this.message(conversation, message).parent : entry.active_leaf;
+    // What may still change is not read: the last word, the end of the template.
+    const whole = text.slice(0, text.search(/\S*$/)).trimEnd();
+    this.cache.readAhead(whole ? [...this.prompt(conversation, above), ...encodeMessage('user', whole).slice(0, -3)] : []);
+  }
+
   async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
     const { conversation: entry } = this.entry(conversation);
     const old = message ? this.message(conversation, message) : null;
