@@ -178,7 +178,9 @@ impl Worker {
             }
             question
             @ (Request::Preview { .. } | Request::Context { .. } | Request::CacheStats) => {
-                question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
+                let drafted = self.draft.as_ref().map_or(&[][..], Session::tokens);
+                let cache = self.cache.as_ref();
+                question::answer(question, &self.desk, cache, &self.store, drafted)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
         }
@@ -366,7 +368,7 @@ pub(crate) fn answer_questions(desk: &mut Desk, cache: &Cache) {
             Request::Loaded => Answer::Model {
                 info: Some(cache.model().info().clone()),
             },
-            question => question::answer(question, desk, Some(cache), cache.store())
+            question => question::answer(question, desk, Some(cache), cache.store(), &[])
                 .unwrap_or_else(|error| Answer::from(&error)),
         };
         let _ = answers.send(answer);

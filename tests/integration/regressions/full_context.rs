@@ -2,7 +2,7 @@
 
 use engine::{ContextChoice, Shorten, Turn, TurnEvent, TurnOptions};
 use store::{Message, MessageKind, MessageState, Role, WhenFull};
-use tests::{Chat, Subject, message_for_prompt, prose};
+use tests::{Chat, Cli, Subject, message_for_prompt, prose};
 
 /// Bytes of a block of the default model.
 const REAL_SLOT_BYTES: u64 = 64 * 23_040;
@@ -326,17 +326,43 @@ fn a_branch_of_one_turn_cannot_be_shortened() {
 }
 
 #[test]
-fn a_turn_too_long_for_the_summary_says_what_it_leaves_out() {
-    // The reply and the summary have no room beside all earlier turns when those fill the context.
-    let mut chat = nearly_full(Subject::TINY, 30);
-    let before = chat.shown();
-    let question = prose(9, 40);
+fn a_summary_without_room_for_the_oldest_turns_says_so() {
+    // A question of more than a quarter of the context stays alone: all turns before it are to be summarised, and they
+    // fill the context.
+    let mut chat = nearly_full(Subject::TINY, 100);
+    let question = prose(9, 260);
     chat.try_to_say(&question);
     let events = chat.shorten(Shorten::Compact);
     let (new, turns, left_out) = shortened(&events);
-    assert!(left_out < turns);
-    assert_eq!(new[0].text.contains("without its first"), left_out > 0);
-    assert!(before.len() > new.len());
+    assert!(0 < left_out && left_out < turns, "{left_out} of {turns}");
+    assert!(
+        new[0].text.contains("without its first"),
+        "{:?}",
+        new[0].text
+    );
+    assert_eq!(texts(&new[1..]), [(Role::User, question.as_str())]);
+    chat.outcome(&events);
+}
+
+#[test]
+fn a_process_killed_while_it_summarises_leaves_nothing() {
+    let home = tempfile::tempdir().expect("folder");
+    Subject::TINY.install(&home.path().join("models"));
+    let cli = Cli::new(home.path());
+    let lines = cli.run(&["chat", "new"]);
+    let conversation = lines[0]["conversation"].as_str().expect("id").to_owned();
+    for text in [prose(0, 80), prose(1, 80)] {
+        cli.run(&["chat", "send", &conversation, &text, "--max-tokens", "4"]);
+    }
+    let before = Chat::resume(Subject::TINY, home.path(), &conversation).shown();
+    let mut running = cli.start(&["chat", "compact", &conversation, "--greedy"]);
+    assert!(running.by_ref().any(|event| event["event"] == "token"));
+    running.kill();
+    let mut chat = Chat::resume(Subject::TINY, home.path(), &conversation);
+    assert_eq!(chat.messages(), before);
+    assert_eq!(chat.shown(), before);
+    let next = chat.say("And then?");
+    assert!(next.prefill.computed < 60, "{:?}", next.prefill);
 }
 
 #[test]

@@ -119,6 +119,8 @@ fn an_edit_that_is_typed_computes_only_the_rest() {
     let message = chat.user_messages()[0].clone();
     let text = prose(2, 60);
     let ready = chat.draft(Some(&message), &text);
+    let cost = chat.preview(Some(&message), &text);
+    assert_eq!(cost.keeps, ready, "the preview tells the truth");
     let edited = chat.edit(&message, &text);
     assert_eq!(edited.prefill.computed, edited.prompt_tokens - ready);
 }

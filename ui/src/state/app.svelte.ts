@@ -79,7 +79,7 @@ export class App implements ChatHost {
   /** What is written in the composer is read ahead while it is written. */
   write(text: string): void {
     this.draft = text;
-    if (this.open && !this.open.streaming) this.typing.write(this.open.id, null, text);
+    if (this.open) this.typing.write(this.open.id, null, text);
   }
 
   newConversation(): void {

@@ -394,6 +394,37 @@ export const scenarios = {
     },
   },
 
+  'a conversation set to it goes on by itself and says what it left out': {
+    fake: 'fast,context-full',
+    async run(page) {
+      await open(page);
+      await page.keyboard.press('Control+,');
+      await page.locator(id('when-full')).selectOption('drop_oldest');
+      await page.keyboard.press('Escape');
+      await send(page, 'And rye, brief?');
+      await page.locator(id('left-out')).getByText('1 earlier turn is left out').waitFor();
+      await finished(page);
+      assert.equal(await page.locator(id('problem')).count(), 0);
+      assert.equal(await replies(page).last().getAttribute('data-state'), 'complete');
+    },
+  },
+
+  'sending what was typed computes only the rest': {
+    fake: 'fast',
+    async run(page) {
+      await open(page, 4);
+      await page.locator(id('composer')).pressSequentially('Tell me in brief about a fifth day by the sea with children', { delay: 5 });
+      await page.waitForTimeout(450);
+      await page.keyboard.type(' too');
+      const before = await replies(page).count();
+      await page.keyboard.press('Enter');
+      await page.waitForFunction((n) => document.querySelectorAll('[data-testid="message"][data-role="assistant"]').length > n, before);
+      await finished(page);
+      const { computed } = await numbers(page.locator(id('quiet-line')).last());
+      assert.ok(computed < 14, `${computed} computed`);
+    },
+  },
+
   'a nearly full context is told before, and a compacted branch goes on with a summary': {
     fake: 'rate:200,context:360',
     async run(page) {
