@@ -127,6 +127,26 @@ fn dropping_the_oldest_turns_keeps_the_latest_as_they_are_on_the_default_model()
     drops_the_oldest(Subject::Real, 60);
 }
 
+#[test]
+fn what_begins_a_shorter_branch_is_read_like_any_first_message() {
+    // The default model's template puts a system prompt of its own before a first message.
+    let mut chat = Chat::new(Subject::Real);
+    chat.say("Good morning.");
+    let text = "What is steam?";
+    chat.say(text);
+    chat.shorten(Shorten::DropOldest);
+    let root = chat.shown()[0].id.clone();
+    chat.say("And ice?");
+    let other = chat.new_conversation("");
+    let first = chat.say_in(&other, text);
+    let parent = chat
+        .history()
+        .message(&first.message)
+        .expect("reply")
+        .parent;
+    assert_eq!(chat.tokens(&root), chat.tokens(&parent.expect("user")));
+}
+
 fn compacts(subject: Subject, words: usize) {
     let mut chat = nearly_full(subject, words);
     let before = chat.shown();

@@ -1,6 +1,6 @@
 import type { Backend, OnTurnEvent } from '../backend/backend';
 import { Edit } from './edit.svelte';
-import { count } from './format';
+import { count, shortenedWords } from './format';
 import { contextProblem, problemOf, type Problem } from './problem';
 import { Stream, type TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
@@ -34,6 +34,8 @@ export class Chat {
   edit = $state.raw<Edit | null>(null);
   problem = $state.raw<Problem | null>(null);
   context = $state.raw<ContextUse | null>(null);
+  /** What the last turn did about a full context, in a line. */
+  shortened = $state.raw<string | null>(null);
   draft = $state('');
   loaded = $state(false);
   /** A message to bring into view, and whether the focus goes there. */
@@ -240,6 +242,7 @@ export class Chat {
   private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Stream {
     this.clearProblem();
     this.closeEdit();
+    this.shortened = null;
     const stream = new Stream(kind, base, reply?.text ?? '');
     stream.user = user;
     stream.reply = reply ?? provisional(this.id, user?.id ?? base, 'assistant', '');
@@ -276,6 +279,7 @@ export class Chat {
         break;
       case 'shortened':
         this.takeShorter(stream, event.messages);
+        this.shortened = shortenedWords(event.how, event.turns, event.left_out);
         break;
       case 'prefill':
         stream.progress = event;

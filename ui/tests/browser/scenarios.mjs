@@ -404,6 +404,7 @@ export const scenarios = {
       await send(page, 'And rye, brief?');
       await page.locator(id('left-out')).getByText('1 earlier turn is left out').waitFor();
       await finished(page);
+      assert.match(await page.locator(id('shortened')).innerText(), /^Went on without the oldest turn\./);
       assert.equal(await page.locator(id('problem')).count(), 0);
       assert.equal(await replies(page).last().getAttribute('data-state'), 'complete');
     },

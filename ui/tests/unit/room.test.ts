@@ -81,6 +81,7 @@ test('a conversation set to it shortens by itself and goes on', async () => {
     expect(texts(chat).at(-2)).toContain('And rye');
     expect(chat.rows.at(-1)?.message.state).toBe('complete');
     expect(chat.rows[0].message.kind).toBe(when === 'compact' ? 'summary' : 'said');
+    expect(chat.shortened).toBe(`Went on ${when === 'compact' ? 'with a summary of 2 turns' : 'without the oldest turn'}. The full branch stays.`);
   }
 });
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { makeConversation } from '../../src/backend/fake/seed';
 import { groupByDay } from '../../src/state/days';
 import { titleFrom } from '../../src/backend/fake/title';
-import { bytes, count, duration, quietParts, shares } from '../../src/state/format';
+import { bytes, count, duration, quietParts, shares, shortenedWords } from '../../src/state/format';
 import { contextProblem, problemOf } from '../../src/state/problem';
 import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
 
@@ -24,6 +24,13 @@ test('the quiet line says what was reused, restored and computed, and how fast',
   expect(quietParts(stats).join(' · ')).toBe('3\u2009120 reused · 210 restored · 27 computed · first token 84\u2009ms · 41 tokens/s');
   const cold = { ...stats, prefill: { resident: 0, restored: 0, computed: 27 }, tokens_per_s: 0 };
   expect(quietParts(cold)).toEqual(['27 computed', 'first token 84\u2009ms']);
+});
+
+test('a shorter branch is told in one line', () => {
+  expect(shortenedWords('drop_oldest', 1, 0)).toBe('Went on without the oldest turn. The full branch stays.');
+  expect(shortenedWords('drop_oldest', 12, 0)).toBe('Went on without the 12 oldest turns. The full branch stays.');
+  expect(shortenedWords('compact', 12, 0)).toBe('Went on with a summary of 12 turns. The full branch stays.');
+  expect(shortenedWords('compact', 3, 2)).toBe('Went on with a summary of 1 turn, without the 2 oldest turns. The full branch stays.');
 });
 
 test('shares of nothing are nothing', () => {

@@ -84,6 +84,30 @@ fn a_summary_is_marked_and_stays_one_when_it_is_edited() {
 }
 
 #[test]
+fn a_copy_is_not_found_beside_its_original_and_a_summary_is_named() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("long");
+    scene.user(&talk, None, "about swifts");
+    let second = scene.user(&talk, None, "do swifts sleep");
+    let history = scene.history();
+    let parts = [summary("it was about swifts"), copy(&second.id, true)];
+    let added = history.add_branch(&talk.id, &parts, 9).unwrap();
+    for text in ["swifts", "do swifts"] {
+        let hits = history.search(text, 9).unwrap();
+        assert!(
+            hits.iter().all(|hit| hit.message != added[1].id),
+            "{hits:?}"
+        );
+    }
+    assert_eq!(history.search("swifts", 9).unwrap().len(), 3);
+    let page = history.export(&talk.id, store::Format::Markdown).unwrap();
+    assert!(
+        page.contains("## Summary\n\nit was about swifts\n\n## You"),
+        "{page}"
+    );
+}
+
+#[test]
 fn a_branch_that_cannot_be_made_leaves_nothing() {
     let mut scene = Scene::new();
     let (talk, other) = (scene.conversation("one"), scene.conversation("two"));

@@ -92,6 +92,8 @@ export class FakeBackend implements Backend {
       for (const message of messages) {
         const lower = message.text.toLowerCase();
         if (!words.every((word) => lower.includes(word))) continue;
+        // A word-for-word copy in a shorter branch says nothing that its original does not.
+        if (messages.some((original) => original.id === message.edited_from && original.text === message.text)) continue;
         hits.push({ conversation: conversation.id, message: message.id, title: conversation.title, snippet: snippetOf(message.text, lower.indexOf(words[0])) });
       }
     }
