@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{
-    ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Turn, TurnEvent, TurnOptions,
+    Answer, ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Request, Shorten, Turn,
+    TurnEvent, TurnOptions,
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
@@ -262,11 +263,60 @@ impl Chat {
         })
     }
 
+    /// Goes on in a shorter branch; everything that happened.
+    pub fn shorten(&mut self, how: Shorten) -> Vec<TurnEvent> {
+        let turn = Turn::Shorten {
+            conversation: self.conversation.clone(),
+            how,
+            options: self.options(),
+        };
+        self.engine().submit(turn).collect()
+    }
+
+    /// Sends a message after the active leaf; everything that happened.
+    pub fn try_to_say(&mut self, text: &str) -> Vec<TurnEvent> {
+        let turn = Turn::Send {
+            conversation: self.conversation.clone(),
+            parent: None,
+            text: text.to_owned(),
+            options: self.options(),
+        };
+        self.engine().submit(turn).collect()
+    }
+
+    /// The messages of the branch that is shown, first to last.
+    pub fn shown(&self) -> Vec<Message> {
+        let history = self.history();
+        let conversation = history.conversation(&self.conversation);
+        let leaf = conversation.expect("conversation").active_leaf;
+        history.branch(&leaf.expect("leaf")).expect("branch")
+    }
+
+    /// Shows the branch that ends in `leaf`.
+    pub fn show(&self, leaf: &MessageId) {
+        self.history()
+            .set_active_leaf(&self.conversation, Some(leaf))
+            .expect("leaf");
+    }
+
     /// What an edit would cost.
     pub fn preview(&self, message: Option<&MessageId>, text: &str) -> EditCost {
         self.engine()
             .preview(self.conversation.clone(), message.cloned(), text.to_owned())
             .expect("preview")
+    }
+
+    /// Has what is being typed read ahead, and waits for it: the tokens that are ready.
+    pub fn draft(&self, message: Option<&MessageId>, text: &str) -> u32 {
+        let answer = self.engine().ask(Request::Draft {
+            conversation: self.conversation.clone(),
+            message: message.cloned(),
+            text: text.to_owned(),
+        });
+        match answer.expect("draft") {
+            Answer::Drafted { tokens } => tokens,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// How full the context is.

@@ -124,6 +124,20 @@ pub(crate) enum ChatCommand {
         #[command(flatten)]
         flags: TurnFlags,
     },
+    /// Go on in a new branch that begins with a summary of the earlier turns; the full one stays
+    Compact {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
+    /// Go on in a new branch without the oldest turns; the full one stays
+    DropOldest {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
     /// Print a conversation: the branch used last, or with --json every message
     Show {
         #[arg(value_name = "CONV")]

@@ -7,7 +7,7 @@ mod turn;
 use std::io::Read;
 use std::path::PathBuf;
 
-use engine::{Turn, TurnOptions};
+use engine::{Shorten, Turn, TurnOptions};
 use serde_json::json;
 use store::{ConversationId, Format, MessageId, NewConversation};
 
@@ -64,6 +64,14 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
             };
             turn::run(&app(data_dir, &flags)?, turn, output)
         }
+        ChatCommand::Compact {
+            conversation,
+            flags,
+        } => shorten(conversation, Shorten::Compact, &flags, data_dir, output),
+        ChatCommand::DropOldest {
+            conversation,
+            flags,
+        } => shorten(conversation, Shorten::DropOldest, &flags, data_dir, output),
         other => run_without_model(other, &App::open(data_dir, None)?, output),
     }
 }
@@ -89,10 +97,29 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
             conversation,
             format,
         } => export(app, &conversation.into(), format, output),
-        ChatCommand::Send { .. } | ChatCommand::Edit { .. } | ChatCommand::Regenerate { .. } => {
+        ChatCommand::Send { .. }
+        | ChatCommand::Edit { .. }
+        | ChatCommand::Regenerate { .. }
+        | ChatCommand::Compact { .. }
+        | ChatCommand::DropOldest { .. } => {
             unreachable!("a turn needs a model")
         }
     }
+}
+
+fn shorten(
+    conversation: String,
+    how: Shorten,
+    flags: &TurnFlags,
+    data_dir: Option<PathBuf>,
+    output: &Output,
+) -> Result<()> {
+    let turn = Turn::Shorten {
+        conversation: conversation.into(),
+        how,
+        options: options(flags),
+    };
+    turn::run(&App::open(data_dir, flags.threads)?, turn, output)
 }
 
 fn options(flags: &TurnFlags) -> TurnOptions {

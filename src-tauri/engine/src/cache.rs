@@ -76,6 +76,17 @@ impl Cache {
             .min((self.pool.num_slots() - 1) * BLOCK_TOKENS)
     }
 
+    /// Whether the pool is what limits a session, and not the model.
+    pub(crate) fn could_hold_more(&self) -> bool {
+        self.context_tokens() < self.model.config().context_length
+    }
+
+    /// Bytes of a pool that holds as long a session as the model can.
+    pub(crate) fn pool_bytes_for_context(&self) -> u64 {
+        let num_slots = self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1;
+        (num_slots * self.model.kv_layout().slot_bytes()) as u64
+    }
+
     /// Bytes written to pool files since the model was loaded.
     pub fn bytes_written(&self) -> u64 {
         self.writer.bytes_written()

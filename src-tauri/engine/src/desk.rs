@@ -8,7 +8,7 @@ use std::time::Duration;
 use store::{ConversationId, History, Message, MessageId, MessageState, NewMessage, Role};
 
 use crate::request::{Answer, Envelope, Request};
-use crate::turn::{Turn, TurnEvent, TurnOptions};
+use crate::turn::{Shorten, Turn, TurnEvent, TurnOptions};
 use crate::{Error, Result};
 
 /// Longest title made from a first message, in characters.
@@ -27,6 +27,8 @@ pub(crate) struct Accepted {
     pub leaf: MessageId,
     /// The leaf is a reply that goes on.
     pub extend: bool,
+    /// A shorter branch is made first.
+    pub shorten: Option<Shorten>,
     pub options: TurnOptions,
     pub events: Sender<Answer>,
 }
@@ -100,7 +102,9 @@ impl Desk {
             if left_ms.is_some_and(|ms| ms <= 0) && !in_use {
                 return Some(Work::Idle);
             }
-            if let Some(envelope) = self.later.pop_front() {
+            // A draft is read when there is nothing else to do.
+            let first = self.later.iter().position(|envelope| !is_draft(envelope));
+            if let Some(envelope) = self.later.remove(first.unwrap_or(0)) {
                 return Some(Work::Other(envelope));
             }
             let wait = match (idle(), left_ms) {
@@ -141,6 +145,11 @@ impl Desk {
         self.later.iter().any(is_warm)
     }
 
+    /// Whether anything waits to be done.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.has_turn() || !self.later.is_empty()
+    }
+
     /// The next request that may be answered in the middle of a reply.
     pub(crate) fn next_question(&mut self) -> Option<Envelope> {
         let is_question = |envelope: &Envelope| {
@@ -160,7 +169,10 @@ impl Desk {
     fn take(&mut self, Envelope { request, answers }: Envelope) {
         match request {
             Request::Turn { turn } => match self.accept(&turn, &answers) {
-                Ok(Some(accepted)) => self.turns.push_back(accepted),
+                Ok(Some(accepted)) => {
+                    self.forget_drafts(|conversation| *conversation == accepted.conversation);
+                    self.turns.push_back(accepted);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let _ = answers.send(Answer::Turn(TurnEvent::from(&error)));
@@ -188,8 +200,24 @@ impl Desk {
                 }
                 self.later.push_back(Envelope { request, answers });
             }
-            request => self.later.push_back(Envelope { request, answers }),
+            request => {
+                if matches!(request, Request::Draft { .. }) {
+                    // Only what was typed last counts.
+                    self.forget_drafts(|_| true);
+                }
+                self.later.push_back(Envelope { request, answers });
+            }
         }
+    }
+
+    fn forget_drafts(&mut self, which: impl Fn(&ConversationId) -> bool) {
+        self.later.retain(|envelope| match &envelope.request {
+            Request::Draft { conversation, .. } if which(conversation) => {
+                let _ = envelope.answers.send(Answer::Drafted { tokens: 0 });
+                false
+            }
+            _ => true,
+        });
     }
 
     fn cancel(&mut self, conversation: &ConversationId) {
@@ -226,6 +254,7 @@ impl Desk {
             conversation: id.clone(),
             leaf,
             extend,
+            shorten: None,
             options: turn.options().clone(),
             events: answers.clone(),
         };
@@ -290,6 +319,13 @@ impl Desk {
                 }
                 Ok(Some(accepted(reply.id, true)))
             }
+            Turn::Shorten { how, .. } => {
+                let leaf = conversation.active_leaf.ok_or(Error::NothingToShorten)?;
+                Ok(Some(Accepted {
+                    shorten: Some(*how),
+                    ..accepted(leaf, false)
+                }))
+            }
         }
     }
 
@@ -328,6 +364,10 @@ impl Desk {
         history.set_active_leaf(conversation, Some(&message.id))?;
         Ok(message)
     }
+}
+
+fn is_draft(envelope: &Envelope) -> bool {
+    matches!(envelope.request, Request::Draft { .. })
 }
 
 /// What the engine thread does next.

@@ -67,6 +67,7 @@ impl Engine {
             threads: config.threads,
             cache: None,
             last_used_ms: (config.clock)(),
+            draft: None,
         };
         let thread = std::thread::Builder::new()
             .name("engine".into())
@@ -119,6 +120,28 @@ impl Engine {
         self.send(Request::Warm { conversation }, answers)
     }
 
+    /// Begins to read ahead what is being typed instead of `message`, or after the active leaf, in place of the draft before;
+    /// an empty text discards it. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn draft(
+        &self,
+        conversation: ConversationId,
+        message: Option<MessageId>,
+        text: String,
+    ) -> Result<()> {
+        let (answers, _) = channel();
+        self.send(
+            Request::Draft {
+                conversation,
+                message,
+                text,
+            },
+            answers,
+        )
+    }
+
     /// What sending `text` instead of `message`, or after the active leaf, would cost. Changes nothing.
     ///
     /// # Errors
@@ -148,6 +171,14 @@ impl Engine {
             Answer::Context(context) => Ok(context),
             _ => Err(Error::Stopped),
         }
+    }
+
+    /// Gives the pool the memory for as long a context as the loaded model can hold. What is cached stays, on disk.
+    ///
+    /// # Errors
+    /// When no model is loaded, the pool is not what limits it, or the memory cannot be had.
+    pub fn raise_context(&self) -> Result<()> {
+        self.ask(Request::RaiseContext).map(drop)
     }
 
     /// Loads a model by name, or the default one when none is loaded, and waits for it.

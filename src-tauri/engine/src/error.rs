@@ -32,7 +32,7 @@ pub enum Error {
     InvalidArgument(String),
     /// The prompt is longer than the context.
     #[error(
-        "the conversation needs {needed} tokens and there is room for {limit}; start a new one, shorten an earlier message, or load a model with a larger context"
+        "the conversation needs {needed} tokens and there is room for {limit}; go on in a shorter branch, or shorten the message"
     )]
     ContextFull {
         /// Tokens needed.
@@ -40,6 +40,15 @@ pub enum Error {
         /// Tokens that there is room for.
         limit: usize,
     },
+    /// There is no earlier turn to leave out.
+    #[error("this branch has a single turn; edit its message, or start a new conversation")]
+    NothingToShorten,
+    /// The model answered the request for a summary with nothing.
+    #[error("the model wrote no summary; drop the oldest turns instead")]
+    NoSummary,
+    /// The person stopped it; nothing has changed.
+    #[error("stopped before anything was changed")]
+    Cancelled,
     /// Every slot of the pool is in use by running turns.
     #[error(
         "all {num_slots} blocks of the KV pool are in use; give it more memory or wait for the other reply"
@@ -89,7 +98,9 @@ impl Error {
             Self::Store(_) => "storage",
             Self::ConversationMissing(_) => "conversation_missing",
             Self::MessageMissing(_) => "message_missing",
-            Self::InvalidArgument(_) => "invalid_argument",
+            Self::InvalidArgument(_) | Self::NothingToShorten => "invalid_argument",
+            Self::NoSummary => "no_summary",
+            Self::Cancelled => "stopped",
             Self::ContextFull { .. } => "context_full",
             Self::MemoryFull { .. } => "memory_full",
             Self::Busy | Self::PoolFull { .. } => "busy",

@@ -56,6 +56,7 @@ impl Worker {
 
     /// Saves everything, then drops pool and weights.
     pub(crate) fn unload(&mut self) {
+        self.discard_draft();
         if let Some(mut cache) = self.cache.take() {
             cache.save_all();
         }
@@ -119,7 +120,7 @@ impl Worker {
 
 /// How a model may come.
 #[derive(Debug, PartialEq, Eq)]
-enum Admitted {
+pub(crate) enum Admitted {
     /// While the one before it is still there, in case that it cannot be read.
     Beside,
     /// When the one before it has gone: there is no room for both.
@@ -127,7 +128,7 @@ enum Admitted {
 }
 
 /// Whether there is room for `needed_bytes`; a machine that does not say has it.
-fn admit(needed_bytes: u64, machine: Option<Machine>) -> Result<Admitted> {
+pub(crate) fn admit(needed_bytes: u64, machine: Option<Machine>) -> Result<Admitted> {
     match machine {
         Some(machine) if needed_bytes > machine.room_bytes() => Err(Error::MemoryFull {
             needed_bytes,

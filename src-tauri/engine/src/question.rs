@@ -12,9 +12,10 @@ use crate::prompt::{self, Part};
 use crate::request::{Answer, Request};
 use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
-use crate::{Error, Result};
+use crate::{Error, Result, shorten};
 
-/// Answers `Preview`, `Context`, `CacheStats` and `Memory`.
+/// Answers `Preview`, `Context`, `CacheStats` and `Memory`. `drafted` are the tokens that have been read of a message that
+/// is being typed.
 ///
 /// # Errors
 /// When what is asked about does not exist, or no model is loaded.
@@ -23,6 +24,7 @@ pub(crate) fn answer(
     desk: &Desk,
     cache: Option<&Cache>,
     store: &Mutex<BlockStore>,
+    drafted: &[u32],
 ) -> Result<Answer> {
     let history = desk.history();
     let find = |id: &ConversationId| {
@@ -55,7 +57,10 @@ pub(crate) fn answer(
                 text,
             });
             let prompt = prompt::build(&history, cache.model(), &conversation, &parts)?;
-            let keeps = cache.tree.find(&prompt.tokens).num_tokens() as u32;
+            let typed = drafted.iter().zip(&prompt.tokens);
+            let typed = typed.take_while(|(a, b)| a == b).count();
+            let cached = cache.tree.find(&prompt.tokens).num_tokens();
+            let keeps = cached.max(typed.min(prompt.tokens.len().saturating_sub(1))) as u32;
             Ok(Answer::Cost(EditCost {
                 keeps,
                 of: prompt.tokens.len() as u32,
@@ -74,6 +79,7 @@ pub(crate) fn answer(
             Ok(Answer::Context(ContextUse {
                 used,
                 limit: cache.context_tokens() as u32,
+                choices: shorten::choices(&parts, cache),
             }))
         }
         Request::Memory => Ok(Answer::Memory(MemoryStats::of(cache, store))),

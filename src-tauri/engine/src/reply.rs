@@ -38,28 +38,7 @@ impl Reply {
         cache: &Cache,
     ) -> Self {
         let sampling = &conversation.sampling;
-        let seed = turn
-            .options
-            .seed
-            .or(sampling.seed)
-            .unwrap_or_else(|| seed_of(message.id.as_str(), ids.len()));
-        let config = SamplerConfig {
-            temperature: if turn.options.greedy {
-                0.0
-            } else {
-                sampling.temperature
-            },
-            top_k: sampling.top_k.map(|k| k as usize),
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            repetition_penalty: if turn.options.greedy {
-                1.0
-            } else {
-                sampling.repetition_penalty
-            },
-            repetition_window: 64,
-            seed,
-        };
+        let config = sampler_config(conversation, turn, message.id.as_str(), ids.len());
         Self {
             text: message.text.clone(),
             message,
@@ -160,6 +139,31 @@ impl Reply {
             }
             _ => 0.0,
         }
+    }
+}
+
+/// How a turn samples. Without a fixed seed, `message` and the number of tokens it has give one.
+pub(crate) fn sampler_config(
+    conversation: &Conversation,
+    turn: &Accepted,
+    message: &str,
+    num_tokens: usize,
+) -> SamplerConfig {
+    let sampling = &conversation.sampling;
+    let seed = turn.options.seed.or(sampling.seed);
+    let greedy = turn.options.greedy;
+    SamplerConfig {
+        temperature: if greedy { 0.0 } else { sampling.temperature },
+        top_k: sampling.top_k.map(|k| k as usize),
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        repetition_penalty: if greedy {
+            1.0
+        } else {
+            sampling.repetition_penalty
+        },
+        repetition_window: 64,
+        seed: seed.unwrap_or_else(|| seed_of(message, num_tokens)),
     }
 }
 

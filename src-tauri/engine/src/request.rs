@@ -31,6 +31,15 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
+    /// Read ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it.
+    Draft {
+        /// Where.
+        conversation: ConversationId,
+        /// The message that is being edited.
+        message: Option<MessageId>,
+        /// What stands in the field.
+        text: String,
+    },
     /// What sending `text` instead of `message`, or after the active leaf, would cost.
     Preview {
         /// Where.
@@ -45,6 +54,8 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
+    /// Give the pool the memory for as long a context as the model can hold.
+    RaiseContext,
     /// Load a model by name; the default one when absent.
     Load {
         /// Name from the list of models.
@@ -83,6 +94,11 @@ pub enum Request {
 pub enum Answer {
     /// An event of a turn.
     Turn(TurnEvent),
+    /// To `Draft`.
+    Drafted {
+        /// Tokens of the prompt that are ready.
+        tokens: u32,
+    },
     /// To `Preview`.
     Cost(EditCost),
     /// To `Context`.
@@ -134,7 +150,11 @@ impl Request {
     pub(crate) fn is_use(&self) -> bool {
         matches!(
             self,
-            Self::Turn { .. } | Self::Warm { .. } | Self::Preview { .. } | Self::Load { .. }
+            Self::Turn { .. }
+                | Self::Warm { .. }
+                | Self::Draft { .. }
+                | Self::Preview { .. }
+                | Self::Load { .. }
         )
     }
 }

@@ -33,12 +33,29 @@ pub struct Session {
     tokens: Vec<u32>,
     table: Vec<u32>,
     chain: Vec<BlockId>,
+    /// The tree is not told of what this session computes (law 7).
+    aside: bool,
 }
 
 impl Session {
     /// An empty timeline.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty timeline for side work: it uses what is cached, and what it computes is known to nobody else and goes
+    /// with it. End it with [`Session::abandon`].
+    pub fn aside() -> Self {
+        Self {
+            aside: true,
+            ..Self::default()
+        }
+    }
+
+    /// The same timeline, no longer aside: what it computed is kept from the next `sync` on.
+    pub fn kept(mut self) -> Self {
+        self.aside = false;
+        self
     }
 
     /// The timeline.
@@ -72,8 +89,13 @@ impl Session {
                 limit: cache.context_tokens(),
             });
         }
-        self.clear(cache);
-        let (mut prefill, restore_ms) = self.reuse(cache, prompt)?;
+        let (mut prefill, restore_ms) = match self.keep_own(cache, prompt) {
+            Some(kept) => kept,
+            None => {
+                self.clear(cache);
+                self.reuse(cache, prompt)?
+            }
+        };
         let mut logits = None;
         let mut at = self.tokens.len();
         while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
@@ -108,9 +130,7 @@ impl Session {
             .model()
             .forward(tokens, offset, cache.pool.kv(), &self.table)?;
         self.tokens.extend_from_slice(tokens);
-        while (self.chain.len() + 1) * BLOCK_TOKENS <= self.tokens.len() {
-            self.register(cache, BLOCK_TOKENS);
-        }
+        self.register_full(cache);
         Ok(logits)
     }
 
@@ -134,34 +154,48 @@ impl Session {
         last
     }
 
+    /// Ends the session without keeping anything of it.
+    pub fn abandon(mut self, cache: &mut Cache) {
+        self.clear(cache);
+    }
+
     /// Blocks of the timeline that the tree knows, first to last.
     pub fn chain(&self) -> &[BlockId] {
         &self.chain
     }
 
+    /// Goes on from the timeline it has where that holds more of `prompt` than the tree does: a draft that is sent, or typed
+    /// further. The counts have `computed` still zero.
+    fn keep_own(&mut self, cache: &mut Cache, prompt: &[u32]) -> Option<(Prefill, f64)> {
+        let common = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b);
+        let num_tokens = common.count().min(prompt.len() - 1);
+        if num_tokens <= cache.tree.find(prompt).num_tokens() {
+            return None;
+        }
+        let num_blocks = num_tokens.div_ceil(BLOCK_TOKENS);
+        // The last block is going to be written to, so nobody else may hold it.
+        let is_cut = num_tokens % BLOCK_TOKENS != 0;
+        if is_cut && cache.pool.is_shared(self.table[num_blocks - 1]) {
+            return None;
+        }
+        for slot in self.table.drain(num_blocks..) {
+            cache.pool.release(slot);
+        }
+        self.tokens.truncate(num_tokens);
+        self.chain.truncate(num_tokens / BLOCK_TOKENS);
+        let known: Vec<_> = self.chain.iter().map(|id| (*id, BLOCK_TOKENS)).collect();
+        cache.tree.touch(&self.chain);
+        let (mut prefill, restore_ms) = self.count(cache, known.into_iter());
+        prefill.resident = num_tokens as u32 - prefill.restored;
+        self.register_full(cache);
+        Some((prefill, restore_ms))
+    }
+
     /// Takes over everything of `prompt` that is cached; the counts have `computed` still zero.
     fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Prefill, f64)> {
         let found = self.hold(cache, prompt)?;
-        let mut prefill = Prefill::default();
-        let mut restore_ms = 0.0;
-        let counted = found
-            .full
-            .iter()
-            .map(|id| (*id, BLOCK_TOKENS))
-            .chain(found.partial);
-        for (id, num_tokens) in counted {
-            match cache
-                .tree
-                .get_mut(&id)
-                .and_then(|node| node.restored_ms.take())
-            {
-                Some(ms) => {
-                    prefill.restored += num_tokens as u32;
-                    restore_ms += ms;
-                }
-                None => prefill.resident += num_tokens as u32,
-            }
-        }
+        let counted = found.full.iter().map(|id| (*id, BLOCK_TOKENS));
+        let (prefill, restore_ms) = self.count(cache, counted.chain(found.partial));
         if let Some((_, num_tokens)) = found.partial {
             let start = Instant::now();
             let copy = self
@@ -184,6 +218,31 @@ impl Session {
         Ok((prefill, restore_ms))
     }
 
+    /// Where blocks of the tree came from, given how many tokens of each are used.
+    fn count(
+        &self,
+        cache: &mut Cache,
+        used: impl Iterator<Item = (BlockId, usize)>,
+    ) -> (Prefill, f64) {
+        let mut prefill = Prefill::default();
+        let mut restore_ms = 0.0;
+        for (id, num_tokens) in used {
+            let node = cache.tree.get_mut(&id);
+            // A turn counts what was restored for it, also before it began; side work does not take that from it.
+            match node.and_then(|node| match self.aside {
+                true => node.restored_ms,
+                false => node.restored_ms.take(),
+            }) {
+                Some(ms) => {
+                    prefill.restored += num_tokens as u32;
+                    restore_ms += ms;
+                }
+                None => prefill.resident += num_tokens as u32,
+            }
+        }
+        (prefill, restore_ms)
+    }
+
     /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only. A block
     /// that turns out to be lost shortens the match: the search starts again without it.
     fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Match> {
@@ -195,6 +254,13 @@ impl Session {
                 self.table = table;
                 return Ok(found);
             }
+        }
+    }
+
+    /// Gives the tree every whole block that it does not know yet, unless this is side work.
+    fn register_full(&mut self, cache: &mut Cache) {
+        while !self.aside && (self.chain.len() + 1) * BLOCK_TOKENS <= self.tokens.len() {
+            self.register(cache, BLOCK_TOKENS);
         }
     }
 

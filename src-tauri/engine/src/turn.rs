@@ -48,6 +48,26 @@ pub enum Turn {
         /// How to sample.
         options: TurnOptions,
     },
+    /// Go on in a shorter branch of the active one; a message that waits for its reply is answered there, and a reply that
+    /// ran into the limit goes on there.
+    Shorten {
+        /// Where.
+        conversation: ConversationId,
+        /// What becomes of the oldest turns.
+        how: Shorten,
+        /// How to sample.
+        options: TurnOptions,
+    },
+}
+
+/// What a shorter branch has in place of the oldest turns. The full branch stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Shorten {
+    /// The model's summary of them.
+    Compact,
+    /// Nothing.
+    DropOldest,
 }
 
 impl Turn {
@@ -57,7 +77,8 @@ impl Turn {
             Self::Send { conversation, .. }
             | Self::Edit { conversation, .. }
             | Self::Regenerate { conversation, .. }
-            | Self::Continue { conversation, .. } => conversation,
+            | Self::Continue { conversation, .. }
+            | Self::Shorten { conversation, .. } => conversation,
         }
     }
 
@@ -67,7 +88,8 @@ impl Turn {
             Self::Send { options, .. }
             | Self::Edit { options, .. }
             | Self::Regenerate { options, .. }
-            | Self::Continue { options, .. } => options,
+            | Self::Continue { options, .. }
+            | Self::Shorten { options, .. } => options,
         }
     }
 }
@@ -93,6 +115,26 @@ pub enum TurnEvent {
         user: Option<Box<Message>>,
         /// The reply that is about to be written.
         reply: Option<Box<Message>>,
+    },
+    /// A shorter branch is being made. The text that follows is its summary when `how` is `compact`.
+    Shortening {
+        /// What takes the place of the oldest turns.
+        how: Shorten,
+        /// Turns that the new branch does not hold.
+        turns: u32,
+        /// Of these: the oldest, which have no room in the summary either.
+        left_out: u32,
+    },
+    /// The shorter branch is stored, as a whole, and is the one that is shown.
+    Shortened {
+        /// What took the place of the oldest turns.
+        how: Shorten,
+        /// The messages of the new branch.
+        messages: Vec<Message>,
+        /// Turns that it does not hold.
+        turns: u32,
+        /// Of these: the oldest, which had no room in the summary either.
+        left_out: u32,
     },
     /// How far the prompt is.
     Prefill {
@@ -139,7 +181,7 @@ pub enum TurnEvent {
         needed_tokens: u32,
         /// Tokens that there is room for.
         limit_tokens: u32,
-        /// What can be done.
+        /// What can be done; nothing where the conversation is to stop.
         choices: Vec<ContextChoice>,
     },
     /// The turn failed; what was stored stays.
@@ -172,12 +214,18 @@ impl TurnEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextChoice {
+    /// Give the context the memory that the model could use.
+    LargerContext,
+    /// Go on in a new branch that begins with a summary.
+    Compact,
+    /// Go on in a new branch without the oldest turns.
+    DropOldest,
+    /// Edit the message to shorten the branch.
+    EditEarlier,
     /// Start a new conversation.
     NewConversation,
-    /// Edit an earlier message to shorten the branch.
-    EditEarlier,
-    /// Load a model with a larger context.
-    LargerContext,
+    /// Do nothing.
+    Stop,
 }
 
 /// What an edit or a new message would cost.
@@ -190,10 +238,12 @@ pub struct EditCost {
 }
 
 /// How full the context is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct ContextUse {
     /// Tokens of the active branch.
     pub used: u32,
     /// Tokens that there is room for.
     pub limit: u32,
+    /// What can be done when it fills up.
+    pub choices: Vec<ContextChoice>,
 }

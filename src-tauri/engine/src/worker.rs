@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use models::DigestCache;
 use store::{
-    BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, TokenRow,
-    TurnStats,
+    BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, Prefill,
+    TokenRow, TurnStats,
 };
 
 use crate::cache::Cache;
@@ -17,7 +17,7 @@ use crate::prompt::{self, Prompt};
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
-use crate::turn::{ContextChoice, TurnEvent};
+use crate::turn::TurnEvent;
 use crate::writer::lock;
 use crate::{Error, MemoryLimits, Result, loading, question};
 
@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     pub(crate) cache: Option<Cache>,
     /// When the model was used last, in Unix milliseconds.
     pub(crate) last_used_ms: i64,
+    /// What has been read of a message that is being typed.
+    pub(crate) draft: Option<Session>,
 }
 
 impl Worker {
@@ -81,24 +83,29 @@ impl Worker {
     }
 
     fn turn(&mut self, turn: &Accepted) {
-        match self.reply(turn) {
+        let outcome = match turn.shorten {
+            Some(how) => self.shorten(turn, how),
+            None => match self.reply(turn) {
+                Err(full @ Error::ContextFull { .. }) => self.make_room(turn, full),
+                outcome => outcome,
+            },
+        };
+        // A turn that did not come to read took nothing over.
+        self.discard_draft();
+        match outcome {
             Ok(finished) => turn.emit(finished),
             Err(Error::ContextFull { needed, limit }) => turn.emit(TurnEvent::ContextFull {
                 message: Some(turn.leaf.clone()),
                 needed_tokens: needed as u32,
                 limit_tokens: limit as u32,
-                choices: vec![
-                    ContextChoice::NewConversation,
-                    ContextChoice::EditEarlier,
-                    ContextChoice::LargerContext,
-                ],
+                choices: self.choices(turn).unwrap_or_default(),
             }),
             Err(error) => turn.emit(TurnEvent::from(&error)),
         }
     }
 
     /// One chat turn, after the user's words are stored: prompt, sync, decode, store, save.
-    fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
+    pub(crate) fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
         let conversation = self.conversation(&turn.conversation)?;
         self.load(conversation.model.as_deref())?;
         let cache = self.cache.as_mut().ok_or(Error::Stopped)?;
@@ -115,7 +122,7 @@ impl Worker {
             reply: Some(Box::new(message.clone())),
         });
 
-        let mut session = Session::new();
+        let mut session = self.draft.take().unwrap_or_default().kept();
         let mut reply = Reply::new(message.clone(), ids, &conversation, turn, cache);
         let outcome = generate(&mut session, &mut reply, cache, desk, turn, &prompt.tokens);
         let (state, stats, failure) = match outcome {
@@ -144,6 +151,14 @@ impl Worker {
 
     fn answer(&mut self, request: Request) -> Result<Answer> {
         match request {
+            Request::Draft {
+                conversation,
+                message,
+                text,
+            } => {
+                let tokens = self.draft(&conversation, message.as_ref(), &text)?;
+                Ok(Answer::Drafted { tokens })
+            }
             Request::Warm { conversation } => self.warm(&conversation).map(|()| Answer::Done),
             Request::Load { name } => {
                 self.load(name.as_deref())?;
@@ -154,6 +169,7 @@ impl Worker {
             Request::Loaded => Ok(Answer::Model {
                 info: self.loaded(),
             }),
+            Request::RaiseContext => self.raise_context().map(|()| Answer::Done),
             Request::Forget { messages } => {
                 self.forget(&messages);
                 Ok(Answer::Done)
@@ -167,6 +183,7 @@ impl Worker {
                 Ok(Answer::Verify(report))
             }
             Request::CacheClear => {
+                self.discard_draft();
                 if let Some(cache) = &mut self.cache {
                     cache.flush();
                 }
@@ -178,15 +195,12 @@ impl Worker {
                 if let Some(cache) = &mut self.cache {
                     cache.flush();
                 }
-                question::answer(
-                    Request::CacheStats,
-                    &self.desk,
-                    self.cache.as_ref(),
-                    &self.store,
-                )
+                Ok(Answer::CacheStats(lock(&self.store).stats()))
             }
             question @ (Request::Preview { .. } | Request::Context { .. } | Request::Memory) => {
-                question::answer(question, &self.desk, self.cache.as_ref(), &self.store)
+                let drafted = self.draft.as_ref().map_or(&[][..], Session::tokens);
+                let cache = self.cache.as_ref();
+                question::answer(question, &self.desk, cache, &self.store, drafted)
             }
             Request::Release => Ok(Answer::Released(self.release())),
             Request::Limit { limits } => {
@@ -223,6 +237,7 @@ impl Worker {
     }
 
     fn forget(&mut self, messages: &[MessageId]) {
+        self.discard_draft();
         if let Some(cache) = &mut self.cache {
             cache.flush();
         }
@@ -243,7 +258,7 @@ impl Worker {
         }
     }
 
-    fn conversation(&self, id: &ConversationId) -> Result<Conversation> {
+    pub(crate) fn conversation(&self, id: &ConversationId) -> Result<Conversation> {
         self.desk
             .history()
             .conversation(id)
@@ -312,7 +327,22 @@ fn generate(
     turn: &Accepted,
     prompt: &[u32],
 ) -> Result<(MessageState, Synced)> {
-    let mut synced = session.sync(cache, prompt, &mut |prefill, total| {
+    let mut synced = session.sync(cache, prompt, &mut reading(desk, turn))?;
+    let Some(logits) = synced.logits.take() else {
+        return Ok((MessageState::Stopped, synced));
+    };
+    let state = reply.decode(session, cache, desk, turn, logits, &mut |desk, cache| {
+        answer_questions(desk, cache);
+    })?;
+    Ok((state, synced))
+}
+
+/// Shows how far a prompt is read, and stops when the turn is to.
+pub(crate) fn reading<'a>(
+    desk: &'a mut Desk,
+    turn: &'a Accepted,
+) -> impl FnMut(&Prefill, usize) -> ControlFlow<()> + 'a {
+    |prefill, total| {
         turn.emit(TurnEvent::Prefill {
             done: prefill.resident + prefill.restored + prefill.computed,
             total: total as u32,
@@ -324,23 +354,21 @@ fn generate(
         } else {
             ControlFlow::Continue(())
         }
-    })?;
-    let Some(logits) = synced.logits.take() else {
-        return Ok((MessageState::Stopped, synced));
-    };
-    let state = reply.decode(session, cache, desk, turn, logits, &mut |desk, cache| {
-        while let Some(Envelope { request, answers }) = desk.next_question() {
-            let answer = match request {
-                Request::Loaded => Answer::Model {
-                    info: Some(cache.model().info().clone()),
-                },
-                question => question::answer(question, desk, Some(cache), cache.store())
-                    .unwrap_or_else(|error| Answer::from(&error)),
-            };
-            let _ = answers.send(answer);
-        }
-    })?;
-    Ok((state, synced))
+    }
+}
+
+/// Answers what may be answered in the middle of a turn.
+pub(crate) fn answer_questions(desk: &mut Desk, cache: &Cache) {
+    while let Some(Envelope { request, answers }) = desk.next_question() {
+        let answer = match request {
+            Request::Loaded => Answer::Model {
+                info: Some(cache.model().info().clone()),
+            },
+            question => question::answer(question, desk, Some(cache), cache.store(), &[])
+                .unwrap_or_else(|error| Answer::from(&error)),
+        };
+        let _ = answers.send(answer);
+    }
 }
 
 /// Lets the reply hold its chain of blocks; what its ancestors held is part of it.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use store::{
     Conversation, ConversationId, Format, Message, MessageId, NewConversation, Sampling, SearchHit,
+    WhenFull,
 };
 use tauri::AppHandle;
 use tauri_plugin_dialog::DialogExt;
@@ -90,6 +91,15 @@ pub(crate) fn set_sampling(
     sampling: Sampling,
 ) -> Result<(), ApiError> {
     Ok(app.history().set_sampling(&id, &sampling)?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn set_when_full(
+    app: OpenApp,
+    id: ConversationId,
+    when_full: WhenFull,
+) -> Result<(), ApiError> {
+    Ok(app.history().set_when_full(&id, when_full)?)
 }
 
 #[tauri::command(async)]

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use engine::{ContextUse, EditCost, Turn, TurnEvent, TurnOptions};
+use engine::{ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};
 use store::{ConversationId, MessageId};
 use tauri::ipc::Channel;
 
@@ -86,6 +86,24 @@ pub(crate) fn continue_reply(
 }
 
 #[tauri::command(async)]
+pub(crate) fn shorten(
+    app: OpenApp,
+    conversation: ConversationId,
+    how: Shorten,
+    channel: Channel<TurnEvent>,
+) {
+    stream(
+        &app,
+        Turn::Shorten {
+            conversation,
+            how,
+            options: TurnOptions::default(),
+        },
+        channel,
+    );
+}
+
+#[tauri::command(async)]
 pub(crate) fn stop(app: OpenApp, conversation: ConversationId) -> Result<(), ApiError> {
     Ok(app.engine.cancel(conversation)?)
 }
@@ -93,6 +111,16 @@ pub(crate) fn stop(app: OpenApp, conversation: ConversationId) -> Result<(), Api
 #[tauri::command(async)]
 pub(crate) fn warm(app: OpenApp, conversation: ConversationId) -> Result<(), ApiError> {
     Ok(app.engine.warm(conversation)?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn draft(
+    app: OpenApp,
+    conversation: ConversationId,
+    message: Option<MessageId>,
+    text: String,
+) -> Result<(), ApiError> {
+    Ok(app.engine.draft(conversation, message, text)?)
 }
 
 #[tauri::command(async)]
@@ -111,6 +139,11 @@ pub(crate) fn context_use(
     conversation: ConversationId,
 ) -> Result<ContextUse, ApiError> {
     Ok(app.engine.context(conversation)?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn raise_context(app: OpenApp) -> Result<(), ApiError> {
+    Ok(app.engine.raise_context()?)
 }
 
 /// Starts `turn` and returns; its events follow on their own thread.

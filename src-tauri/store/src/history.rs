@@ -4,6 +4,7 @@
 //! where they are made: [`History::append_reply`], [`History::begin_reply`] and [`History::set_tokens`] commit to the
 //! write-ahead log without waiting for the disk, which survives the death of the process but not that of the machine.
 
+mod branch;
 mod conversation;
 mod export;
 mod message;

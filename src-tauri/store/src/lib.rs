@@ -21,6 +21,7 @@ pub use block_store::{
 pub use data_folder::DataFolder;
 pub use error::{Error, Result};
 pub use history::{
-    Conversation, ConversationId, Format, History, Message, MessageId, MessageState, ModelPath,
-    NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit, TokenRow, TurnStats,
+    BranchPart, Conversation, ConversationId, Format, History, Message, MessageId, MessageKind,
+    MessageState, ModelPath, NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit,
+    TokenRow, TurnStats, WhenFull,
 };

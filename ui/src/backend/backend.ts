@@ -1,6 +1,6 @@
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
-  MessageId, ModelEntry, Released, Sampling, SearchHit, TurnEvent,
+  MessageId, ModelEntry, Released, Sampling, SearchHit, Shorten, TurnEvent, WhenFull,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -16,6 +16,7 @@ export interface Backend {
   undoDelete(id: ConversationId): Promise<void>;
   setSystemPrompt(id: ConversationId, text: string): Promise<void>;
   setSampling(id: ConversationId, sampling: Sampling): Promise<void>;
+  setWhenFull(id: ConversationId, whenFull: WhenFull): Promise<void>;
   setActiveLeaf(conversation: ConversationId, message: MessageId): Promise<void>;
   search(text: string): Promise<SearchHit[]>;
 
@@ -23,11 +24,17 @@ export interface Backend {
   editMessage(conversation: ConversationId, message: MessageId, text: string, onEvent: OnTurnEvent): Promise<void>;
   regenerate(conversation: ConversationId, message: MessageId, onEvent: OnTurnEvent): Promise<void>;
   continueReply(conversation: ConversationId, message: MessageId, onEvent: OnTurnEvent): Promise<void>;
+  /** Goes on in a shorter branch of the active one. */
+  shorten(conversation: ConversationId, how: Shorten, onEvent: OnTurnEvent): Promise<void>;
   stop(conversation: ConversationId): Promise<void>;
 
   warm(conversation: ConversationId): Promise<void>;
+  /** Reads ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it. */
+  draft(conversation: ConversationId, message: MessageId | null, text: string): Promise<void>;
   previewEdit(conversation: ConversationId, message: MessageId | null, text: string): Promise<EditCost>;
   contextUse(conversation: ConversationId): Promise<ContextUse>;
+  /** Gives the context the memory that the model could use. */
+  raiseContext(): Promise<void>;
 
   listModels(): Promise<ModelEntry[]>;
   addModel(path: string): Promise<ModelEntry>;

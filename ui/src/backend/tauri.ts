@@ -13,6 +13,7 @@ export function tauriBackend(): Backend {
     undoDelete: (id) => call('undo_delete', { id }),
     setSystemPrompt: (id, text) => call('set_system_prompt', { id, text }),
     setSampling: (id, sampling) => call('set_sampling', { id, sampling }),
+    setWhenFull: (id, whenFull) => call('set_when_full', { id, whenFull }),
     setActiveLeaf: (conversation, message) => call('set_active_leaf', { conversation, message }),
     search: (text) => call('search', { text }),
 
@@ -20,11 +21,14 @@ export function tauriBackend(): Backend {
     editMessage: (conversation, message, text, onEvent) => turn('edit_message', { conversation, message, text }, onEvent),
     regenerate: (conversation, message, onEvent) => turn('regenerate', { conversation, message }, onEvent),
     continueReply: (conversation, message, onEvent) => turn('continue_reply', { conversation, message }, onEvent),
+    shorten: (conversation, how, onEvent) => turn('shorten', { conversation, how }, onEvent),
     stop: (conversation) => call('stop', { conversation }),
 
     warm: (conversation) => call('warm', { conversation }),
+    draft: (conversation, message, text) => call('draft', { conversation, message, text }),
     previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),
     contextUse: (conversation) => call('context_use', { conversation }),
+    raiseContext: () => call('raise_context'),
 
     listModels: () => call('list_models'),
     addModel: (path) => call('add_model', { path }),

@@ -7,6 +7,8 @@ import { Models } from './models.svelte';
 import { problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
+import { Typing } from './typing';
+import { Warming } from './warming';
 import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
@@ -39,6 +41,8 @@ export class App implements ChatHost {
   readonly search: Search;
   readonly cache: Cache;
   readonly memory: Memory;
+  readonly warming: Warming;
+  readonly typing: Typing;
   readonly toasts = new Toasts();
   private readonly chats = new Map<ConversationId, Chat>();
   private creating = false;
@@ -48,6 +52,8 @@ export class App implements ChatHost {
     this.search = new Search(backend);
     this.cache = new Cache(backend);
     this.memory = new Memory(backend, () => void this.models.refresh());
+    this.warming = new Warming(backend);
+    this.typing = new Typing(backend);
   }
 
   async start(): Promise<void> {
@@ -75,7 +81,14 @@ export class App implements ChatHost {
     else this.beginning.draft = text;
   }
 
+  /** What is written in the composer is read ahead while it is written. */
+  write(text: string): void {
+    this.draft = text;
+    if (this.open) this.typing.write(this.open.id, null, text);
+  }
+
   newConversation(): void {
+    this.typing.discard();
     this.open = null;
     this.problem = null;
   }
@@ -86,6 +99,7 @@ export class App implements ChatHost {
     if (!known && !conversation) return;
     const chat = known ?? new Chat(this, conversation as Conversation);
     this.chats.set(id, chat);
+    if (this.open !== chat) this.typing.discard();
     this.open = chat;
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
@@ -101,6 +115,7 @@ export class App implements ChatHost {
     const chat = this.open ?? (await this.begin());
     if (!chat || chat.streaming) return;
     if (chat.draft === text) chat.draft = '';
+    this.typing.sent();
     this.setWriting(chat, true);
     await chat.send(text);
     this.setWriting(chat, false);

@@ -1,11 +1,11 @@
 import type { Backend, OnTurnEvent } from '../backend/backend';
 import { Edit } from './edit.svelte';
-import { count } from './format';
+import { count, shortenedWords } from './format';
 import { contextProblem, problemOf, type Problem } from './problem';
 import { Stream, type TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
 import { provisional } from './turn';
-import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, TurnEvent } from './types';
+import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, TurnEvent, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
 
@@ -34,6 +34,8 @@ export class Chat {
   edit = $state.raw<Edit | null>(null);
   problem = $state.raw<Problem | null>(null);
   context = $state.raw<ContextUse | null>(null);
+  /** What the last turn did about a full context, in a line. */
+  shortened = $state.raw<string | null>(null);
   draft = $state('');
   loaded = $state(false);
   /** A message to bring into view, and whether the focus goes there. */
@@ -135,6 +137,20 @@ export class Chat {
     await this.run(stream, (onEvent) => this.host.backend.continueReply(this.id, message.id, onEvent));
   }
 
+  /** Goes on in a shorter branch; the full one stays. */
+  async shorten(how: Shorten): Promise<void> {
+    if (this.stream) return;
+    const stream = this.begin('shorten', this.leaf, null, null);
+    stream.shortening = { how, turns: 0 };
+    await this.run(stream, (onEvent) => this.host.backend.shorten(this.id, how, onEvent));
+  }
+
+  async raiseContext(): Promise<void> {
+    this.clearProblem();
+    await this.host.backend.raiseContext().catch((cause) => this.fail(cause, null));
+    await this.measureContext();
+  }
+
   async stop(): Promise<void> {
     if (!this.stream || this.stream.stopping) return;
     this.stream.stopping = true;
@@ -148,6 +164,13 @@ export class Chat {
     this.edit?.close();
     this.edit = new Edit(this.host.backend, this.id, message);
     this.reveal = { id: message.id, focus: false };
+  }
+
+  /** Opens the last message of the person; false when there is none. */
+  startEditLast(): boolean {
+    const message = this.rows.findLast((row) => row.message.role === 'user')?.message;
+    if (message) this.startEdit(message);
+    return message !== undefined;
   }
 
   closeEdit(): void {
@@ -185,6 +208,11 @@ export class Chat {
     await this.save(this.host.backend.setSampling(this.id, sampling));
   }
 
+  async setWhenFull(whenFull: WhenFull): Promise<void> {
+    this.conversation = { ...this.conversation, when_full: whenFull };
+    await this.save(this.host.backend.setWhenFull(this.id, whenFull));
+  }
+
   private save(writing: Promise<void>): Promise<unknown> {
     const saved = writing.catch((cause) => this.fail(cause, null));
     this.saving = Promise.all([this.saving, saved]);
@@ -214,6 +242,7 @@ export class Chat {
   private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Stream {
     this.clearProblem();
     this.closeEdit();
+    this.shortened = null;
     const stream = new Stream(kind, base, reply?.text ?? '');
     stream.user = user;
     stream.reply = reply ?? provisional(this.id, user?.id ?? base, 'assistant', '');
@@ -245,6 +274,13 @@ export class Chat {
       case 'started':
         this.confirm(stream, event.user, event.reply);
         break;
+      case 'shortening':
+        stream.shortening = event;
+        break;
+      case 'shortened':
+        this.takeShorter(stream, event.messages);
+        this.shortened = shortenedWords(event.how, event.turns, event.left_out);
+        break;
       case 'prefill':
         stream.progress = event;
         break;
@@ -270,6 +306,19 @@ export class Chat {
     }
   }
 
+  /** The shorter branch stands: it is shown, and a reply that follows belongs to it. */
+  private takeShorter(stream: Stream, messages: Message[]): void {
+    const leaf = messages.at(-1);
+    if (!leaf) return;
+    this.tree = this.tree.with(messages);
+    stream.beginAgain(leaf.id, '');
+    stream.user = null;
+    stream.reply = provisional(this.id, leaf.id, 'assistant', '');
+    stream.started = false;
+    this.leaf = leaf.id;
+    this.host.touched();
+  }
+
   /** The shell has stored messages: they take the place of the provisional ones. */
   private confirm(stream: Stream, user: Message | null, reply: Message | null): void {
     const stored: Message[] = [];
@@ -279,7 +328,9 @@ export class Chat {
       stream.user = user;
     }
     if (reply) {
-      if (stream.reply && stream.kind !== 'continue') this.keys.set(reply.id, this.keys.get(stream.reply.id) ?? stream.reply.id);
+      // A reply that goes on in a shorter branch begins with what it has.
+      if (reply.text && this.tree.get(reply.id) && reply.text !== stream.before) stream.beginAgain(stream.base ?? reply.id, reply.text);
+      if (stream.reply && !this.tree.get(reply.id)) this.keys.set(reply.id, this.keys.get(stream.reply.id) ?? stream.reply.id);
       // While it streams, the text is the stream's.
       stored.push({ ...reply, state: 'generating' });
       stream.reply = reply;
@@ -299,7 +350,9 @@ export class Chat {
     stream.flush();
     const { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms } = event;
     const reply = this.tree.get(event.message) ?? stream.reply;
-    if (reply) {
+    // A shorter branch in which nothing waited for the model.
+    const nothingWritten = stream.kind === 'shorten' && !stream.started;
+    if (reply && !nothingWritten) {
       const stats = { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms };
       const text = stream.finalText(event.text);
       const done: Message = { ...reply, id: event.message, text, state: event.state, stats, num_tokens: completion_tokens };
@@ -321,6 +374,7 @@ export class Chat {
   private retryOf(stream: Stream): (() => void) | null {
     const user = stream.user && this.tree.get(stream.user.id);
     const reply = stream.reply && this.tree.get(stream.reply.id);
+    if (stream.kind === 'shorten') return stream.shortening ? () => void this.shorten(stream.shortening?.how ?? 'compact') : null;
     if (stream.kind === 'continue' && reply) return () => void this.continueReply(reply);
     if (user) return () => void this.regenerate(user);
     if (stream.kind === 'regenerate') {

@@ -1,5 +1,5 @@
 // Numbers as they stand on the page: thin spaces between thousands, units spelled out.
-import type { MemoryPlan, Prefill, TurnStats } from './types';
+import type { MemoryPlan, Prefill, Shorten, TurnStats } from './types';
 
 const THIN = '\u2009';
 
@@ -40,6 +40,14 @@ export function quietParts(stats: TurnStats): string[] {
   parts.push(`first token ${duration(stats.ttft_ms)}`);
   if (stats.tokens_per_s > 0) parts.push(rate(stats.tokens_per_s));
   return parts;
+}
+
+/** What a shorter branch has in place of how many turns, and which of them have no room in its summary either. */
+export function shortenedWords(how: Shorten, turns: number, leftOut: number): string {
+  const oldest = (number: number) => (number === 1 ? 'the oldest turn' : `the ${count(number)} oldest turns`);
+  if (how === 'drop_oldest') return `Went on without ${oldest(turns)}. The full branch stays.`;
+  const summarised = count(turns - leftOut) === '1' ? '1 turn' : `${count(turns - leftOut)} turns`;
+  return `Went on with a summary of ${summarised}${leftOut > 0 ? `, without ${oldest(leftOut)}` : ''}. The full branch stays.`;
 }
 
 /** Shares of a prompt in percent, warmest first. */

@@ -1,7 +1,7 @@
 // What went wrong, in words, and what can be done about it. The code decides; the message is detail.
 import type { ApiError, ContextChoice } from './types';
 
-export type Remedy = 'choose_model' | 'new_conversation' | 'edit_earlier' | 'reload' | 'retry';
+export type Remedy = 'choose_model' | 'reload' | 'retry' | Exclude<ContextChoice, 'stop'>;
 
 export interface Problem {
   code: string;
@@ -15,8 +15,9 @@ export interface Problem {
 const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] }> = {
   model_missing: { title: 'No model is loaded', advice: 'Choose one, then send again.', remedies: ['choose_model', 'retry'] },
   model_broken: { title: 'The model file cannot be read', advice: 'It may be incomplete. Choose another, or fetch it again.', remedies: ['choose_model'] },
-  context_full: { title: 'This conversation is full', advice: 'Start a new one, or edit an earlier message to branch from there.', remedies: ['new_conversation', 'edit_earlier'] },
   memory_full: { title: 'There is not enough memory', advice: 'Close other programs, give conversations more memory in the settings, or start a new one.', remedies: ['new_conversation', 'retry'] },
+  context_full: { title: 'This conversation is full', advice: 'Go on in a shorter branch, or start a new one.', remedies: ['compact', 'drop_oldest', 'new_conversation'] },
+  no_summary: { title: 'The model wrote no summary', advice: 'Nothing has changed. The oldest turns can be dropped instead.', remedies: ['drop_oldest'] },
   conversation_missing: { title: 'This conversation is gone', advice: 'It may have been deleted in the meantime.', remedies: ['new_conversation'] },
   message_missing: { title: 'This message is gone', advice: 'Read the conversation again from disk.', remedies: ['reload'] },
   busy: { title: 'The model is busy', advice: 'Another reply is being written. Wait for it, or stop it.', remedies: ['retry'] },
@@ -40,13 +41,16 @@ export function problemOf(cause: unknown, retryable: boolean): Problem {
 }
 
 export function contextProblem(needed: string, limit: string, choices: readonly ContextChoice[]): Problem {
-  const remedies: Remedy[] = choices.filter((choice) => choice !== 'larger_context');
-  const larger = choices.includes('larger_context') ? ' A model with a larger context would also do.' : '';
   return {
     code: 'context_full',
     title: KNOWN.context_full.title,
-    advice: `It needs ${needed} tokens and the model holds ${limit}.${larger}`,
+    advice: `It needs ${needed} tokens and there is room for ${limit}.${choices.length ? ' The full branch stays whatever you choose.' : ''}`,
     detail: '',
-    remedies,
+    remedies: remediesOf(choices),
   };
+}
+
+/** What the buttons offer; to stop is to do nothing. */
+export function remediesOf(choices: readonly ContextChoice[]): Exclude<ContextChoice, 'stop'>[] {
+  return choices.filter((choice) => choice !== 'stop');
 }

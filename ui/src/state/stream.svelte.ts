@@ -1,9 +1,9 @@
 import { FrameBuffer } from './frames';
-import type { Message, MessageId, TurnEvent } from './types';
+import type { Message, MessageId, Shorten, TurnEvent } from './types';
 
 const WORTH_TELLING_TOKENS = 64;
 
-export type TurnKind = 'send' | 'edit' | 'regenerate' | 'continue';
+export type TurnKind = 'send' | 'edit' | 'regenerate' | 'continue' | 'shorten';
 
 export type PrefillProgress = Extract<TurnEvent, { event: 'prefill' }>;
 
@@ -16,6 +16,8 @@ export class Stream {
   stopping = $state(false);
   text = $state('');
   progress = $state.raw<PrefillProgress | null>(null);
+  /** A shorter branch is being made: what takes the place of how many turns. */
+  shortening = $state.raw<{ how: Shorten; turns: number } | null>(null);
   /** A prompt that is nearly all there is read in a blink: no numbers flash by. */
   readonly reading: boolean = $derived(this.progress !== null && this.progress.total - this.progress.resident - this.progress.restored > WORTH_TELLING_TOKENS);
   private readonly buffer = new FrameBuffer((text) => (this.text += text));
@@ -23,11 +25,21 @@ export class Stream {
   constructor(
     readonly kind: TurnKind,
     /** The branch ends here until the shell has confirmed. */
-    readonly base: MessageId | null,
+    public base: MessageId | null,
     /** Text the reply had before (continue). */
-    readonly before: string,
+    public before: string,
   ) {
     this.text = before;
+  }
+
+  /** What streams from here on is the reply in the shorter branch, which ends at `base`. */
+  beginAgain(base: MessageId, before: string): void {
+    this.flush();
+    this.base = base;
+    this.before = before;
+    this.text = before;
+    this.progress = null;
+    this.shortening = null;
   }
 
   push(text: string): void {

@@ -43,6 +43,14 @@ export class MessageTree {
     return at;
   }
 
+  /** Turns that a shorter branch leaves out before this message, its first; 0 for any other message. */
+  leftOut(message: Message): number {
+    let at: Message | undefined = message;
+    for (let step = 0; at && at.parent === null && at.edited_from && step <= this.byId.size; step += 1) at = this.get(at.edited_from);
+    if (message.parent !== null || !at?.parent) return 0;
+    return this.branch(at.parent).filter((before) => before.role === 'user').length;
+  }
+
   newestLeaf(): MessageId | null {
     return this.messages.length ? this.messages[this.messages.length - 1].id : null;
   }

@@ -16,6 +16,7 @@ export function provisional(conversation: string, parent: MessageId | null, role
     stats: null,
     created_at: Date.now(),
     edited_from: null,
+    kind: 'said',
   };
 }
 

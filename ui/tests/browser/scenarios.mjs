@@ -405,8 +405,60 @@ export const scenarios = {
       await send(page, 'One more.');
       await page.locator(`${id('problem')}[data-code="context_full"]`).waitFor();
       assert.equal(await users(page).last().innerText().then((text) => text.includes('One more.')), true);
-      await page.locator(id('remedy-edit_earlier')).click();
-      await page.locator(id('edit-text')).waitFor();
+      await page.locator(id('remedy-drop_oldest')).click();
+      await page.locator(id('left-out')).getByText('1 earlier turn is left out').waitFor();
+      await finished(page);
+      assert.ok((await users(page).last().innerText()).includes('One more.'));
+      await page.locator(id('show-full')).click();
+      assert.equal(await page.locator(id('left-out')).count(), 0);
+    },
+  },
+
+  'a conversation set to it goes on by itself and says what it left out': {
+    fake: 'fast,context-full',
+    async run(page) {
+      await open(page);
+      await page.keyboard.press('Control+,');
+      await page.locator(id('when-full')).selectOption('drop_oldest');
+      await page.keyboard.press('Escape');
+      await send(page, 'And rye, brief?');
+      await page.locator(id('left-out')).getByText('1 earlier turn is left out').waitFor();
+      await finished(page);
+      assert.match(await page.locator(id('shortened')).innerText(), /^Went on without the oldest turn\./);
+      assert.equal(await page.locator(id('problem')).count(), 0);
+      assert.equal(await replies(page).last().getAttribute('data-state'), 'complete');
+    },
+  },
+
+  'sending what was typed computes only the rest': {
+    fake: 'fast',
+    async run(page) {
+      await open(page, 4);
+      await page.locator(id('composer')).pressSequentially('Tell me in brief about a fifth day by the sea with children', { delay: 5 });
+      await page.waitForTimeout(450);
+      await page.keyboard.type(' too');
+      const before = await replies(page).count();
+      await page.keyboard.press('Enter');
+      await page.waitForFunction((n) => document.querySelectorAll('[data-testid="message"][data-role="assistant"]').length > n, before);
+      await finished(page);
+      const { computed } = await numbers(page.locator(id('quiet-line')).last());
+      assert.ok(computed < 14, `${computed} computed`);
+    },
+  },
+
+  'a nearly full context is told before, and a compacted branch goes on with a summary': {
+    fake: 'rate:200,context:360',
+    async run(page) {
+      await open(page);
+      await page.locator(`${id('context-meter')}:has-text("full:")`).waitFor();
+      await page.locator(id('context-open')).click();
+      await page.locator(id('context-compact')).click();
+      await page.locator(id('summary-label')).waitFor();
+      assert.match(await users(page).first().innerText(), /You asked about/);
+      await sendAndWait(page, 'And now, brief?');
+      assert.equal(await replies(page).last().getAttribute('data-state'), 'complete');
+      await page.locator(id('branch-prev')).first().click();
+      assert.equal(await page.locator(id('summary-label')).count(), 0);
     },
   },
 

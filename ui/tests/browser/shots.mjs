@@ -72,6 +72,33 @@ const SCENES = {
       await page.locator('.thought summary').click();
     },
   },
+  'nearly-full': {
+    fake: 'context:360',
+    steps: async (page) => {
+      await openFirst(page);
+      await page.getByTestId('context-open').click();
+    },
+  },
+  compacted: {
+    fake: 'fast,context:360',
+    steps: async (page) => {
+      await openFirst(page);
+      await page.getByTestId('context-open').click();
+      await page.getByTestId('context-compact').click();
+      await page.getByTestId('summary-label').waitFor();
+    },
+  },
+  dropped: {
+    fake: 'fast,context-full',
+    steps: async (page) => {
+      await openFirst(page);
+      await page.getByTestId('composer').fill('And rye?');
+      await page.keyboard.press('Enter');
+      await page.getByTestId('remedy-drop_oldest').click();
+      await page.getByTestId('left-out').waitFor();
+      await page.locator('[data-state=generating]').waitFor({ state: 'detached' });
+    },
+  },
   error: {
     fake: 'error:model_missing',
     steps: async (page) => {

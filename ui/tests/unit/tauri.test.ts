@@ -25,6 +25,9 @@ test('commands go by their names with the arguments of the shell', async () => {
   await backend.renameConversation('c', 'title');
   await backend.setSystemPrompt('c', 'text');
   await backend.setActiveLeaf('c', 'm');
+  await backend.setWhenFull('c', 'compact');
+  await backend.raiseContext();
+  await backend.draft('c', null, 'text');
   await backend.previewEdit('c', null, 'text');
   await backend.exportConversation('c', 'markdown');
   await backend.saveConversation('c', 'json');
@@ -34,6 +37,9 @@ test('commands go by their names with the arguments of the shell', async () => {
     ['rename_conversation', { id: 'c', title: 'title' }],
     ['set_system_prompt', { id: 'c', text: 'text' }],
     ['set_active_leaf', { conversation: 'c', message: 'm' }],
+    ['set_when_full', { id: 'c', whenFull: 'compact' }],
+    ['raise_context', {}],
+    ['draft', { conversation: 'c', message: null, text: 'text' }],
     ['preview_edit', { conversation: 'c', message: null, text: 'text' }],
     ['export_conversation', { id: 'c', format: 'markdown' }],
     ['save_conversation', { id: 'c', format: 'json' }],

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { makeConversation } from '../../src/backend/fake/seed';
 import { groupByDay } from '../../src/state/days';
 import { titleFrom } from '../../src/backend/fake/title';
-import { bytes, count, duration, quietParts, shares } from '../../src/state/format';
+import { bytes, count, duration, quietParts, shares, shortenedWords } from '../../src/state/format';
 import { contextProblem, problemOf } from '../../src/state/problem';
 import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
 
@@ -26,6 +26,13 @@ test('the quiet line says what was reused, restored and computed, and how fast',
   expect(quietParts(cold)).toEqual(['27 computed', 'first token 84\u2009ms']);
 });
 
+test('a shorter branch is told in one line', () => {
+  expect(shortenedWords('drop_oldest', 1, 0)).toBe('Went on without the oldest turn. The full branch stays.');
+  expect(shortenedWords('drop_oldest', 12, 0)).toBe('Went on without the 12 oldest turns. The full branch stays.');
+  expect(shortenedWords('compact', 12, 0)).toBe('Went on with a summary of 12 turns. The full branch stays.');
+  expect(shortenedWords('compact', 3, 2)).toBe('Went on with a summary of 1 turn, without the 2 oldest turns. The full branch stays.');
+});
+
 test('shares of nothing are nothing', () => {
   expect(shares({ resident: 0, restored: 0, computed: 0 })).toEqual({ resident: 0, restored: 0, computed: 0 });
 });
@@ -44,7 +51,7 @@ test('conversations are grouped by day, newest first', () => {
 });
 
 test('every code has words and a way out', () => {
-  for (const code of ['model_missing', 'model_broken', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'storage', 'internal']) {
+  for (const code of ['model_missing', 'model_broken', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'internal']) {
     const problem = problemOf({ code, message: 'detail' }, true);
     expect(problem.code).toBe(code);
     expect(problem.detail).toBe('detail');
@@ -56,9 +63,10 @@ test('every code has words and a way out', () => {
 });
 
 test('a full context offers what the shell offers', () => {
-  const problem = contextProblem('9', '8', ['new_conversation', 'edit_earlier', 'larger_context']);
-  expect(problem.remedies).toEqual(['new_conversation', 'edit_earlier']);
-  expect(problem.advice).toContain('larger context');
+  const problem = contextProblem('9', '8', ['larger_context', 'compact', 'drop_oldest', 'stop']);
+  expect(problem.remedies).toEqual(['larger_context', 'compact', 'drop_oldest']);
+  expect(problem.advice).toBe('It needs 9 tokens and there is room for 8. The full branch stays whatever you choose.');
+  expect(contextProblem('9', '8', []).remedies).toEqual([]);
 });
 
 test('matches are marked whatever signs the query holds', () => {

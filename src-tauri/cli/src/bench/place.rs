@@ -199,7 +199,11 @@ pub(super) fn finish(app: &App, turn: Turn) -> Result<Outcome> {
                     "{needed_tokens} tokens do not fit into this model's context of {limit_tokens}; ask for fewer --tokens"
                 )));
             }
-            TurnEvent::Started { .. } | TurnEvent::Prefill { .. } | TurnEvent::Token { .. } => {}
+            TurnEvent::Started { .. }
+            | TurnEvent::Shortening { .. }
+            | TurnEvent::Shortened { .. }
+            | TurnEvent::Prefill { .. }
+            | TurnEvent::Token { .. } => {}
         }
     }
     Err(engine::Error::Stopped.into())

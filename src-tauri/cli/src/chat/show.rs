@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::json;
-use store::{Conversation, ConversationId, Message, MessageId, MessageState, Role};
+use store::{Conversation, ConversationId, Message, MessageId, MessageKind, MessageState, Role};
 
 use crate::app::App;
 use crate::error::Result;
@@ -85,6 +85,7 @@ fn page(conversation: &Conversation, messages: &[Message], branch: &[Message]) -
 fn heading(message: &Message, siblings: &[&MessageId]) -> String {
     let role = match message.role {
         Role::System => "system",
+        Role::User if message.kind == MessageKind::Summary => "summary",
         Role::User => "you",
         Role::Assistant => "assistant",
     };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use engine::{Engine, Turn, TurnEvent};
+use engine::{ContextChoice, Engine, Shorten, Turn, TurnEvent};
 use store::{ConversationId, MessageState, Prefill, TurnStats};
 
 use crate::app::App;
@@ -29,7 +29,7 @@ pub(super) fn run(app: &App, turn: Turn, output: &Output) -> Result<()> {
     catch_interrupt(wake.clone())?;
     let shown = std::thread::scope(|scope| {
         scope.spawn(|| stop_when_woken(engine, &conversation, woken));
-        let shown = show(events, output);
+        let shown = show(events, &conversation, output);
         // The thread may have ended on its own.
         let _ = wake.send(Wake::Ended);
         shown
@@ -61,7 +61,11 @@ fn stop_when_woken(engine: &Engine, conversation: &ConversationId, woken: Receiv
     }
 }
 
-fn show(events: impl Iterator<Item = TurnEvent>, output: &Output) -> Result<()> {
+fn show(
+    events: impl Iterator<Item = TurnEvent>,
+    conversation: &ConversationId,
+    output: &Output,
+) -> Result<()> {
     let mut wrote_text = false;
     for event in events {
         match event {
@@ -72,12 +76,14 @@ fn show(events: impl Iterator<Item = TurnEvent>, output: &Output) -> Result<()> 
             TurnEvent::ContextFull {
                 needed_tokens,
                 limit_tokens,
+                ref choices,
                 ..
             } => {
                 if output.json {
                     output.object(&event)?;
                 }
-                return Err(full(needed_tokens, limit_tokens));
+                let advice = advice(conversation, choices);
+                return Err(full(needed_tokens, limit_tokens, &advice));
             }
             finished @ TurnEvent::Finished { .. } => {
                 if output.json {
@@ -91,7 +97,19 @@ fn show(events: impl Iterator<Item = TurnEvent>, output: &Output) -> Result<()> 
                 wrote_text = true;
                 output.text(&text)?;
             }
-            TurnEvent::Started { .. } | TurnEvent::Prefill { .. } => {}
+            TurnEvent::Shortened {
+                how,
+                turns,
+                left_out,
+                ..
+            } => {
+                end_line(wrote_text, output)?;
+                wrote_text = false;
+                output.quiet(&shortened(how, turns, left_out))?;
+            }
+            TurnEvent::Started { .. }
+            | TurnEvent::Shortening { .. }
+            | TurnEvent::Prefill { .. } => {}
         }
     }
     Err(engine::Error::Stopped.into())
@@ -105,15 +123,49 @@ fn end_line(wrote_text: bool, output: &Output) -> Result<()> {
     }
 }
 
-fn full(needed: u32, limit: u32) -> Error {
-    let error = engine::Error::ContextFull {
-        needed: needed as usize,
-        limit: limit as usize,
-    };
+fn full(needed: u32, limit: u32, advice: &str) -> Error {
     Error::Turn {
-        code: error.code().to_owned(),
-        message: error.to_string(),
+        code: "context_full".to_owned(),
+        message: format!(
+            "the conversation needs {needed} tokens and there is room for {limit}; {advice}"
+        ),
     }
+}
+
+/// What to call next, for each choice that there is a command for.
+fn advice(conversation: &ConversationId, choices: &[ContextChoice]) -> String {
+    let commands: Vec<_> = choices
+        .iter()
+        .filter_map(|choice| match choice {
+            ContextChoice::Compact => Some(format!("`chat compact {conversation}`")),
+            ContextChoice::DropOldest => Some(format!("`chat drop-oldest {conversation}`")),
+            ContextChoice::EditEarlier => Some("`chat edit` with fewer words".to_owned()),
+            ContextChoice::NewConversation => Some("`chat new`".to_owned()),
+            ContextChoice::LargerContext | ContextChoice::Stop => None,
+        })
+        .collect();
+    match commands.is_empty() {
+        true => "it is set to stop there".to_owned(),
+        false => format!("go on with {}", commands.join(" or ")),
+    }
+}
+
+/// `a new branch with a summary of 12 turns, without the first 2; the full one stays`
+fn shortened(how: Shorten, turns: u32, left_out: u32) -> String {
+    let num = |turns: u32| match turns {
+        1 => "1 turn".to_owned(),
+        turns => format!("{turns} turns"),
+    };
+    let what = match (how, left_out) {
+        (Shorten::DropOldest, _) => format!("without the oldest {}", num(turns)),
+        (Shorten::Compact, 0) => format!("with a summary of {}", num(turns)),
+        (Shorten::Compact, left_out) => format!(
+            "with a summary of {}, without the oldest {}",
+            num(turns - left_out),
+            num(left_out)
+        ),
+    };
+    format!("a new branch {what}; the full one stays")
 }
 
 /// `restored 3 120 tokens in 40 ms, computed 12 · first token after 85 ms · 34 tokens at 55.1/s`
@@ -185,7 +237,32 @@ fn sources(stats: &TurnStats) -> String {
 mod tests {
     use store::{Prefill, TurnStats};
 
-    use super::sources;
+    use engine::{ContextChoice, Shorten};
+
+    use super::{advice, shortened, sources};
+
+    #[test]
+    fn a_shorter_branch_is_told_in_one_line() {
+        assert_eq!(
+            shortened(Shorten::DropOldest, 1, 0),
+            "a new branch without the oldest 1 turn; the full one stays"
+        );
+        assert_eq!(
+            shortened(Shorten::Compact, 12, 2),
+            "a new branch with a summary of 10 turns, without the oldest 2 turns; the full one stays"
+        );
+    }
+
+    #[test]
+    fn a_full_context_names_the_commands_that_help() {
+        let choices = [ContextChoice::Compact, ContextChoice::DropOldest];
+        let advised = advice(&"c".into(), &choices);
+        assert_eq!(
+            advised,
+            "go on with `chat compact c` or `chat drop-oldest c`"
+        );
+        assert_eq!(advice(&"c".into(), &[]), "it is set to stop there");
+    }
 
     #[test]
     fn the_quiet_line_names_only_what_there_was() {

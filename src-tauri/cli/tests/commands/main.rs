@@ -5,5 +5,6 @@ mod cache;
 mod chat;
 mod errors;
 mod memory;
+mod shorten;
 mod support;
 mod turns;

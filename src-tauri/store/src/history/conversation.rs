@@ -2,8 +2,10 @@
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::{Conversation, ConversationId, History, MessageId, NewConversation, Sampling};
-use super::{from_json, message, to_json, tokens};
+use super::{
+    Conversation, ConversationId, History, MessageId, NewConversation, Sampling, WhenFull,
+};
+use super::{from_json, from_name, message, to_json, to_name, tokens};
 use crate::error::{Error, Result};
 
 pub(super) const V1: &str = "
@@ -21,8 +23,11 @@ CREATE TABLE conversation (
 CREATE INDEX conversation_by_recency ON conversation (updated_at);
 ";
 
+pub(super) const V2: &str =
+    "ALTER TABLE conversation ADD COLUMN when_full TEXT NOT NULL DEFAULT 'ask';";
+
 const COLUMNS: &str =
-    "id, title, system_prompt, model, sampling, created_at, updated_at, active_leaf";
+    "id, title, system_prompt, model, sampling, created_at, updated_at, active_leaf, when_full";
 const TITLE_CHARS: usize = 60;
 
 fn from_row(row: &Row) -> rusqlite::Result<Conversation> {
@@ -35,6 +40,7 @@ fn from_row(row: &Row) -> rusqlite::Result<Conversation> {
         created_at: row.get(5)?,
         updated_at: row.get(6)?,
         active_leaf: row.get(7)?,
+        when_full: from_name(8, row.get(8)?)?,
     })
 }
 
@@ -95,6 +101,12 @@ impl History {
     pub fn set_sampling(&mut self, id: &ConversationId, sampling: &Sampling) -> Result<()> {
         let sampling = to_json(sampling)?;
         self.durable(|transaction| set(transaction, id, "sampling", sampling))
+    }
+
+    /// Chooses what it does with a turn that does not fit into the context.
+    pub fn set_when_full(&mut self, id: &ConversationId, when_full: WhenFull) -> Result<()> {
+        let when_full = to_name(when_full)?;
+        self.durable(|transaction| set(transaction, id, "when_full", when_full))
     }
 
     /// Chooses its model, or none.

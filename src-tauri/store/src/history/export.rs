@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::{ConversationId, Format, History, Message, Role};
+use super::{ConversationId, Format, History, Message, MessageKind, Role};
 use crate::error::Result;
 
 impl History {
@@ -48,6 +48,7 @@ fn markdown(title: &str, system_prompt: &str, branch: &[Message]) -> String {
     for message in branch {
         let heading = match (message.role, &message.model) {
             (Role::System, _) => "System".to_owned(),
+            (Role::User, _) if message.kind == MessageKind::Summary => "Summary".to_owned(),
             (Role::User, _) => "You".to_owned(),
             (Role::Assistant, None) => "Assistant".to_owned(),
             (Role::Assistant, Some(model)) => format!("Assistant ({model})"),

@@ -28,7 +28,9 @@ CREATE INDEX message_by_parent ON message (parent);
 CREATE INDEX message_generating ON message (seq) WHERE state = 'generating';
 ";
 
-pub(super) const COLUMNS: &str = "id, conversation, parent, role, text, num_tokens, state, model, stats, created_at, edited_from";
+pub(super) const V2: &str = "ALTER TABLE message ADD COLUMN kind TEXT NOT NULL DEFAULT 'said';";
+
+pub(super) const COLUMNS: &str = "id, conversation, parent, role, text, num_tokens, state, model, stats, created_at, edited_from, kind";
 
 pub(super) fn from_row(row: &Row) -> rusqlite::Result<Message> {
     let stats: Option<String> = row.get(8)?;
@@ -44,6 +46,7 @@ pub(super) fn from_row(row: &Row) -> rusqlite::Result<Message> {
         stats: stats.map(|stats| from_json(8, &stats)).transpose()?,
         created_at: row.get(9)?,
         edited_from: row.get(10)?,
+        kind: from_name(11, row.get(11)?)?,
     })
 }
 
@@ -85,8 +88,10 @@ pub(super) fn insert(transaction: &Transaction, new: &NewMessage, now_ms: i64) -
     let id = MessageId::new(now_ms);
     transaction
         .prepare_cached(
-            "INSERT INTO message (id, conversation, parent, role, text, state, model, created_at, edited_from)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            // An edited summary is still one.
+            "INSERT INTO message (id, conversation, parent, role, text, state, model, created_at, edited_from, kind)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+                     coalesce((SELECT kind FROM message WHERE id = ?9), 'said'))",
         )?
         .execute(params![
             id,

@@ -193,12 +193,13 @@ mod tests {
             .collect()
     }
 
-    fn two_versions() -> Vec<&'static [&'static str]> {
+    /// The versions there are, and one more.
+    fn with_next() -> Vec<&'static [&'static str]> {
         MIGRATIONS.iter().copied().chain([NEXT]).collect()
     }
 
-    fn version_1(path: &Path) {
-        let mut history = History::open_with(path, &MIGRATIONS[..1]).unwrap();
+    fn this_version(path: &Path) {
+        let mut history = History::open(path).unwrap();
         let new = NewConversation {
             title: "kept".to_owned(),
             ..Default::default()
@@ -210,13 +211,15 @@ mod tests {
     fn a_backup_of_the_old_version_is_written_before_a_migration() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
-        version_1(&path);
-        let backup = folder.path().join("history.db.v1.backup");
+        this_version(&path);
+        let backup = folder
+            .path()
+            .join(format!("history.db.v{}.backup", MIGRATIONS.len()));
         assert!(!backup.exists(), "a new history needs none");
 
-        let history = History::open_with(&path, &[MIGRATIONS[0], NEXT]).unwrap();
+        let history = History::open_with(&path, &with_next()).unwrap();
         assert_eq!(titles(&history), ["kept"]);
-        let old = History::open_with(&backup, &MIGRATIONS[..1]).unwrap();
+        let old = History::open(&backup).unwrap();
         assert_eq!(titles(&old), ["kept"]);
         assert!(!folder.path().join("history.db.backup.tmp").exists());
     }
@@ -225,10 +228,11 @@ mod tests {
     fn a_migration_that_fails_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
-        version_1(&path);
+        this_version(&path);
         let broken: &[&str] = &[NEXT[0], "this is not SQL"];
-        History::open_with(&path, &[MIGRATIONS[0], broken]).unwrap_err();
-        let history = History::open_with(&path, &[MIGRATIONS[0], NEXT]).unwrap();
+        let versions: Vec<_> = MIGRATIONS.iter().copied().chain([broken]).collect();
+        History::open_with(&path, &versions).unwrap_err();
+        let history = History::open_with(&path, &with_next()).unwrap();
         assert_eq!(titles(&history), ["kept"]);
     }
 
@@ -236,10 +240,10 @@ mod tests {
     fn a_history_opened_again_is_not_migrated_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
-        version_1(&path);
+        this_version(&path);
         for _ in 0..2 {
             assert_eq!(
-                titles(&History::open_with(&path, &two_versions()).unwrap()),
+                titles(&History::open_with(&path, &with_next()).unwrap()),
                 ["kept"]
             );
         }

@@ -26,6 +26,10 @@ END;
 
 const SNIPPET_CHARS: usize = 80;
 
+/// A word-for-word copy in a shorter branch says nothing that its original does not.
+const IS_NO_COPY: &str = "NOT EXISTS (
+    SELECT 1 FROM message AS original WHERE original.id = message.edited_from AND original.text = message.text)";
+
 impl History {
     /// Messages that hold every word of `text`, the last one perhaps unfinished; the best first. No query syntax: every
     /// character stands for itself.
@@ -51,14 +55,14 @@ impl History {
             .map(|word| format!("\"{}\"", word.replace('\0', " ").replace('"', "\"\"")))
             .collect();
         let query = format!("{} *", quoted.join(" "));
-        let mut statement = self.connection.prepare_cached(
+        let mut statement = self.connection.prepare_cached(&format!(
             "SELECT conversation.id, message.id, title, snippet(message_search, 0, '', '', '…', 16)
              FROM message_search
              JOIN message ON message.seq = message_search.rowid
              JOIN conversation ON conversation.id = message.conversation
-             WHERE message_search MATCH ?1 AND deleted_at IS NULL
-             ORDER BY rank, message.seq DESC LIMIT ?2",
-        )?;
+             WHERE message_search MATCH ?1 AND deleted_at IS NULL AND {IS_NO_COPY}
+             ORDER BY rank, message.seq DESC LIMIT ?2"
+        ))?;
         let rows = statement.query_map(params![query, limit], |row| {
             Ok(SearchHit {
                 conversation: row.get(0)?,
@@ -72,12 +76,12 @@ impl History {
 
     /// Reads every message, the newest first.
     fn scan(&self, text: &str, limit: u32) -> Result<Vec<SearchHit>> {
-        let mut statement = self.connection.prepare_cached(
+        let mut statement = self.connection.prepare_cached(&format!(
             "SELECT conversation.id, message.id, title, message.text
              FROM message JOIN conversation ON conversation.id = message.conversation
-             WHERE instr(message.text, ?1) > 0 AND deleted_at IS NULL
-             ORDER BY message.seq DESC LIMIT ?2",
-        )?;
+             WHERE instr(message.text, ?1) > 0 AND deleted_at IS NULL AND {IS_NO_COPY}
+             ORDER BY message.seq DESC LIMIT ?2"
+        ))?;
         let rows = statement.query_map(params![text, limit], |row| {
             let whole: String = row.get(3)?;
             let snippet = snippet(&whole, text);

@@ -83,6 +83,8 @@ pub struct Conversation {
     pub model: Option<String>,
     /// How replies are sampled.
     pub sampling: Sampling,
+    /// What to do with a turn that does not fit into the context.
+    pub when_full: WhenFull,
     /// When it was created.
     #[ts(type = "number")]
     pub created_at: i64,
@@ -91,6 +93,21 @@ pub struct Conversation {
     pub updated_at: i64,
     /// The end of the branch that is shown.
     pub active_leaf: Option<MessageId>,
+}
+
+/// What a conversation does with a turn that does not fit into the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// Say so and offer what can be done.
+    #[default]
+    Ask,
+    /// Go on in a new branch that begins with a summary.
+    Compact,
+    /// Go on in a new branch without the oldest turns.
+    DropOldest,
+    /// Say so and do nothing.
+    Stop,
 }
 
 /// How a reply is sampled.
@@ -155,6 +172,17 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageKind {
+    /// Words of the person or the model in the conversation.
+    #[default]
+    Said,
+    /// The model's summary of an earlier part, which a compacted branch begins with; the person may have edited it.
+    Summary,
 }
 
 /// How far a message got.
@@ -229,8 +257,10 @@ pub struct Message {
     /// When it was created.
     #[ts(type = "number")]
     pub created_at: i64,
-    /// The message this one is an edit of.
+    /// The message this one is an edit or, in a shorter branch, a copy of.
     pub edited_from: Option<MessageId>,
+    /// What it is.
+    pub kind: MessageKind,
 }
 
 /// A message to append.
@@ -250,6 +280,25 @@ pub struct NewMessage {
     pub model: Option<String>,
     /// The message this one is an edit of.
     pub edited_from: Option<MessageId>,
+}
+
+/// One message of a branch that is made from what a conversation holds already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BranchPart {
+    /// A summary of what the branch leaves out, as a message of the person.
+    Summary {
+        /// The words.
+        text: String,
+        /// The model that wrote them.
+        model: Option<String>,
+    },
+    /// A copy of a message.
+    Copy {
+        /// The message; it stays where it is.
+        of: MessageId,
+        /// Whether its token ids are copied: they depend on what stands directly before it.
+        with_tokens: bool,
+    },
 }
 
 /// Token ids as one tokenizer gave them.

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use store::{
-    BlockStore, Budget, History, MessageState, NewConversation, Prefill, Role, TokenRow, TurnStats,
+    BlockStore, BranchPart, Budget, Conversation, History, MessageKind, MessageState,
+    NewConversation, Prefill, Role, TokenRow, TurnStats, WhenFull,
 };
 
 use crate::cache::*;
@@ -78,10 +79,32 @@ fn block_store_format_2_is_still_what_is_written() {
 
 #[test]
 fn history_schema_1_is_read() {
+    let (_folder, history) = open("history-1.db");
+    assert_birds(&history);
+}
+
+#[test]
+fn history_schema_2_is_read() {
+    let (_folder, history) = open("history-2.db");
+    let talk = assert_birds(&history);
+    assert_eq!(talk.when_full, WhenFull::Compact);
+    let messages = history.messages(&talk.id).unwrap();
+    assert_eq!(
+        (messages[2].kind, messages[2].text.as_str()),
+        (MessageKind::Summary, "Swifts sleep in flight.")
+    );
+}
+
+fn open(name: &str) -> (tempfile::TempDir, History) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
-    std::fs::copy(fixture("history-1.db"), &path).unwrap();
+    std::fs::copy(fixture(name), &path).unwrap();
     let history = History::open(&path).unwrap();
+    (folder, history)
+}
+
+/// What every version of the history holds.
+fn assert_birds(history: &History) -> Conversation {
     let talk = history.conversations().unwrap().remove(0);
     assert_eq!(
         (talk.title.as_str(), talk.system_prompt.as_str()),
@@ -91,7 +114,9 @@ fn history_schema_1_is_read() {
         (talk.created_at, talk.model.as_deref()),
         (1000, Some("smol"))
     );
-    let branch = history.branch(&talk.active_leaf.unwrap()).unwrap();
+    let messages = history.messages(&talk.id).unwrap();
+    let branch = history.branch(&messages[1].id).unwrap();
+    assert_eq!(branch[0].kind, MessageKind::Said);
     assert_eq!(
         [branch[0].text.as_str(), &branch[1].text],
         ["Do swifts sleep?", "Yes, in flight."]
@@ -108,9 +133,11 @@ fn history_schema_1_is_read() {
         history.tokens(&branch[1].id, &TOKENIZER).unwrap(),
         Some(vec![5, 6, 7])
     );
-    assert_eq!(history.search("flight", 9).unwrap().len(), 1);
+    let found = history.search("flight", 9).unwrap();
+    assert!(found.iter().any(|hit| hit.message == branch[1].id));
     assert_eq!(history.setting("theme").unwrap(), Some("dark".into()));
     assert_eq!(history.models().unwrap()[0].path, "/models/smol.gguf");
+    talk
 }
 
 fn stats() -> TurnStats {
@@ -133,7 +160,7 @@ fn stats() -> TurnStats {
 #[ignore = "makes the fixtures of a new version"]
 fn make_fixtures() {
     let folder = PathBuf::from(std::env::var_os("FIXTURES").expect("a folder to write to"));
-    let mut history = History::open(&folder.join("history-1.db")).unwrap();
+    let mut history = History::open(&folder.join("history-2.db")).unwrap();
     let new = NewConversation {
         system_prompt: "Be brief.".into(),
         model: Some("smol".into()),
@@ -167,8 +194,14 @@ fn make_fixtures() {
     history
         .add_model("smol", "/models/smol.gguf".as_ref())
         .unwrap();
+    history.set_when_full(&talk.id, WhenFull::Compact).unwrap();
+    let summary = BranchPart::Summary {
+        text: "Swifts sleep in flight.".into(),
+        model: Some("smol".into()),
+    };
+    history.add_branch(&talk.id, &[summary], 4000).unwrap();
     drop(history);
-    std::fs::remove_file(folder.join("history-1.db.clean")).unwrap();
+    std::fs::remove_file(folder.join("history-2.db.clean")).unwrap();
 
     let mut store = BlockStore::open(&folder.join("kv-2"), Budget::Bytes(PLENTY));
     assert!(store.open_pool(&ONE, FORMAT, "one"));

@@ -1,6 +1,7 @@
 //! The store's promises, one binary. Each module is one subject, each test one promise.
 
 mod blocks;
+mod branches;
 mod budget;
 mod cache;
 mod conversations;

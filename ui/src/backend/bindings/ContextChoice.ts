@@ -3,4 +3,4 @@
 /**
  * What the user can do when the context is full.
  */
-export type ContextChoice = "new_conversation" | "edit_earlier" | "larger_context";
+export type ContextChoice = "larger_context" | "compact" | "drop_oldest" | "edit_earlier" | "new_conversation" | "stop";

@@ -2,6 +2,7 @@
 import type { ConversationId } from "./ConversationId";
 import type { MessageId } from "./MessageId";
 import type { Sampling } from "./Sampling";
+import type { WhenFull } from "./WhenFull";
 
 /**
  * A tree of messages with its settings.
@@ -27,6 +28,10 @@ model: string | null,
  * How replies are sampled.
  */
 sampling: Sampling, 
+/**
+ * What to do with a turn that does not fit into the context.
+ */
+when_full: WhenFull, 
 /**
  * When it was created.
  */

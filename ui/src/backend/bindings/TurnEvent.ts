@@ -4,6 +4,7 @@ import type { Message } from "./Message";
 import type { MessageId } from "./MessageId";
 import type { MessageState } from "./MessageState";
 import type { Prefill } from "./Prefill";
+import type { Shorten } from "./Shorten";
 
 /**
  * What happens during a turn, in order. The last event is `Finished`, `ContextFull` or `Error`.
@@ -16,7 +17,35 @@ user: Message | null,
 /**
  * The reply that is about to be written.
  */
-reply: Message | null, } | { "event": "prefill", 
+reply: Message | null, } | { "event": "shortening", 
+/**
+ * What takes the place of the oldest turns.
+ */
+how: Shorten, 
+/**
+ * Turns that the new branch does not hold.
+ */
+turns: number, 
+/**
+ * Of these: the oldest, which have no room in the summary either.
+ */
+left_out: number, } | { "event": "shortened", 
+/**
+ * What took the place of the oldest turns.
+ */
+how: Shorten, 
+/**
+ * The messages of the new branch.
+ */
+messages: Array<Message>, 
+/**
+ * Turns that it does not hold.
+ */
+turns: number, 
+/**
+ * Of these: the oldest, which had no room in the summary either.
+ */
+left_out: number, } | { "event": "prefill", 
 /**
  * Tokens that are ready.
  */
@@ -86,7 +115,7 @@ needed_tokens: number,
  */
 limit_tokens: number, 
 /**
- * What can be done.
+ * What can be done; nothing where the conversation is to stop.
  */
 choices: Array<ContextChoice>, } | { "event": "error", 
 /**

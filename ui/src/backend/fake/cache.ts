@@ -5,11 +5,13 @@ import { commonPrefix } from './tokens';
 export class FakeCache {
   private resident: number[][] = [];
   private disk: number[][] = [];
+  /** What has been read of a message that is being typed; known to nobody until it is sent. */
+  private draft: number[] = [];
 
   /** How a prompt would be made ready. At most all but one of its tokens are reused, since something must produce logits. */
   match(prompt: readonly number[]): Prefill {
     const most = Math.max(prompt.length - 1, 0);
-    const resident = Math.min(longest(this.resident, prompt), most);
+    const resident = Math.min(longest([...this.resident, this.draft], prompt), most);
     const known = Math.max(Math.min(longest(this.disk, prompt), most), resident);
     return { resident, restored: known - resident, computed: prompt.length - known };
   }
@@ -20,6 +22,10 @@ export class FakeCache {
     this.disk = add(this.disk, timeline);
   }
 
+  readAhead(tokens: number[]): void {
+    this.draft = tokens;
+  }
+
   /** As after a restart: nothing in memory. */
   keepOnDisk(timeline: number[]): void {
     this.disk = add(this.disk, timeline);
@@ -28,6 +34,7 @@ export class FakeCache {
   clear(): void {
     this.resident = [];
     this.disk = [];
+    this.draft = [];
   }
 
   numTokens(): number {

@@ -1,12 +1,13 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
-  Released, Sampling, SearchHit,
+  Released, Sampling, SearchHit, Shorten, TurnEvent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { FakeMemory } from './memory';
 import { parseOptions, type FakeOptions } from './options';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
+import { choicesOf, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
 import { titleFrom } from './title';
 import { encodeMessage } from './tokens';
 import { FakeTurn } from './turn';
@@ -16,7 +17,7 @@ export class FakeBackend implements Backend {
   readonly cache = new FakeCache();
   private readonly memory = new FakeMemory();
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
-  private readonly turns = new Map<string, FakeTurn>();
+  private readonly turns = new Map<string, { stop(): void }>();
   private models: ModelEntry[];
   /** The model that was given back and comes again with the next turn. */
   private released: string | null = null;
@@ -78,6 +79,10 @@ export class FakeBackend implements Backend {
     this.entry(id).conversation.sampling = { ...sampling };
   }
 
+  async setWhenFull(id: string, whenFull: WhenFull): Promise<void> {
+    this.entry(id).conversation.when_full = whenFull;
+  }
+
   async setActiveLeaf(conversation: string, message: string): Promise<void> {
     this.message(conversation, message);
     this.entry(conversation).conversation.active_leaf = message;
@@ -91,6 +96,8 @@ export class FakeBackend implements Backend {
       for (const message of messages) {
         const lower = message.text.toLowerCase();
         if (!words.every((word) => lower.includes(word))) continue;
+        // A word-for-word copy in a shorter branch says nothing that its original does not.
+        if (messages.some((original) => original.id === message.edited_from && original.text === message.text)) continue;
         hits.push({ conversation: conversation.id, message: message.id, title: conversation.title, snippet: snippetOf(message.text, lower.indexOf(words[0])) });
       }
     }
@@ -129,6 +136,13 @@ export class FakeBackend implements Backend {
     this.generate(conversation, this.message(conversation, reply.parent ?? ''), reply, onEvent, null);
   }
 
+  async shorten(conversation: string, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
+    this.admit(conversation);
+    const leaf = this.entry(conversation).conversation.active_leaf;
+    turnsToLeave(this.branch(conversation, leaf), how, this.options.contextTokens);
+    void this.goOnShorter(conversation, leaf, how, onEvent);
+  }
+
   async stop(conversation: string): Promise<void> {
     this.calls.push('stop');
     this.turns.get(conversation)?.stop();
@@ -141,6 +155,15 @@ export class FakeBackend implements Backend {
     this.loadReleased();
   }
 
+  async draft(conversation: string, message: string | null, text: string): Promise<void> {
+    this.calls.push(`draft ${text}`);
+    const { conversation: entry } = this.entry(conversation);
+    const above = message ? this.message(conversation, message).parent : entry.active_leaf;
+    // What may still change is not read: the last word, the end of the template.
+    const whole = text.slice(0, text.search(/\S*$/)).trimEnd();
+    this.cache.readAhead(whole ? [...this.prompt(conversation, above), ...encodeMessage('user', whole).slice(0, -3)] : []);
+  }
+
   async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
     const { conversation: entry } = this.entry(conversation);
     const old = message ? this.message(conversation, message) : null;
@@ -151,7 +174,12 @@ export class FakeBackend implements Backend {
 
   async contextUse(conversation: string): Promise<ContextUse> {
     const used = this.prompt(conversation, this.entry(conversation).conversation.active_leaf).length;
-    return { used, limit: this.options.contextTokens };
+    const choices = choicesOf(this.branch(conversation, this.entry(conversation).conversation.active_leaf));
+    return { used, limit: this.options.contextTokens, choices };
+  }
+
+  async raiseContext(): Promise<void> {
+    throw { code: 'invalid_argument', message: 'the model that is loaded can hold no more' };
   }
 
   async listModels(): Promise<ModelEntry[]> {
@@ -236,20 +264,53 @@ export class FakeBackend implements Backend {
 
   /** The tokens of the branch that ends at `leaf`. */
   private prompt(conversation: string, leaf: string | null): number[] {
-    const { conversation: entry, messages } = this.entry(conversation);
-    const byId = new Map(messages.map((message) => [message.id, message]));
-    const parts: number[][] = [];
-    for (let at = leaf ? byId.get(leaf) : undefined; at; at = at.parent ? byId.get(at.parent) : undefined) parts.push(encodeMessage(at.role, at.text));
-    if (entry.system_prompt) parts.push(encodeMessage('system', entry.system_prompt));
-    return parts.reverse().flat();
+    const { conversation: entry } = this.entry(conversation);
+    const parts = this.branch(conversation, leaf).map((message) => encodeMessage(message.role, message.text));
+    return [...(entry.system_prompt ? [encodeMessage('system', entry.system_prompt)] : []), ...parts].flat();
   }
 
-  private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null): void {
+  private branch(conversation: string, leaf: string | null): Message[] {
+    const byId = new Map(this.entry(conversation).messages.map((message) => [message.id, message]));
+    const path: Message[] = [];
+    for (let at = leaf ? byId.get(leaf) : undefined; at; at = at.parent ? byId.get(at.parent) : undefined) path.push(at);
+    return path.reverse();
+  }
+
+  /** A shorter branch beside the full one, then what waits for the model in it. */
+  private async goOnShorter(conversation: string, from: string | null, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
+    const branch = this.branch(conversation, from);
+    const turns = turnsToLeave(branch, how, this.options.contextTokens);
+    const first = turnStarts(branch)[turns] ?? branch.length;
+    let stopped = false;
+    this.turns.set(conversation, { stop: () => (stopped = true) });
+    onEvent({ event: 'shortening', how, turns, left_out: 0 });
+    const summary = how === 'compact' ? await summarise(branch.slice(0, first), this.options.decodeRate, () => stopped, onEvent) : null;
+    this.turns.delete(conversation);
+    if (how === 'compact' && summary === null) return onEvent({ event: 'error', code: 'stopped', message: 'stopped before anything was changed' });
+    const messages: Message[] = [];
+    const add = (message: Message) => {
+      this.entry(conversation).messages.push(message);
+      messages.push(message);
+    };
+    if (summary !== null) add({ ...makeMessage(conversation, null, 'user', summary, Date.now()), kind: 'summary', model: 'SmolLM2-135M-Instruct' });
+    for (const message of branch.slice(first)) add({ ...message, id: crypto.randomUUID(), parent: messages.at(-1)?.id ?? null, edited_from: message.id });
+    const leaf = messages[messages.length - 1];
+    Object.assign(this.entry(conversation).conversation, { active_leaf: leaf.id, updated_at: Date.now() });
+    onEvent({ event: 'shortened', how, messages: messages.map((message) => ({ ...message })), turns, left_out: 0 });
+    if (!wantsMore(leaf)) return onEvent(storedEvent(leaf));
+    if (leaf.role === 'user') this.generate(conversation, leaf, null, onEvent, null, true);
+    else this.generate(conversation, this.message(conversation, leaf.parent ?? ''), leaf, onEvent, null, true);
+  }
+
+  private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null, shorter = false): void {
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
-    if (this.options.contextFull || prompt.length >= this.options.contextTokens) {
+    if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
       onEvent({ event: 'started', user: stored && { ...stored }, reply: null });
-      onEvent({ event: 'context_full', message: user.id, needed_tokens: prompt.length + 1, limit_tokens: this.options.contextTokens, choices: ['new_conversation', 'edit_earlier', 'larger_context'] });
-      return;
+      const choices = choicesOf(this.branch(conversation, going?.id ?? user.id));
+      const when = this.entry(conversation).conversation.when_full;
+      if ((when === 'compact' || when === 'drop_oldest') && choices.includes(when)) return void this.goOnShorter(conversation, going?.id ?? user.id, when, onEvent);
+      const needed_tokens = this.options.contextFull ? this.options.contextTokens + 1 : prompt.length + 1;
+      return onEvent({ event: 'context_full', message: user.id, needed_tokens, limit_tokens: this.options.contextTokens, choices: when === 'stop' ? [] : choices });
     }
     const reply = going ?? this.append(conversation, user.id, 'assistant', '');
     reply.state = 'generating';
@@ -301,4 +362,10 @@ function snippetOf(text: string, at: number): string {
   const from = Math.max(0, at - 28);
   const cut = text.slice(from, at + 70).replace(/\s+/g, ' ').trim();
   return `${from > 0 ? '…' : ''}${cut}…`;
+}
+
+/** As the engine ends a turn in which no model ran. */
+function storedEvent(message: Message): TurnEvent {
+  const prefill = { resident: 0, restored: 0, computed: 0 };
+  return { event: 'finished', message: message.id, text: message.text, state: message.state, prefill, prompt_tokens: 0, completion_tokens: 0, ttft_ms: 0, tokens_per_s: 0, restore_ms: 0 };
 }

@@ -111,9 +111,10 @@ export function makeMessage(
   return {
     id: crypto.randomUUID(), conversation, parent, role, text, num_tokens: encode(text).length + 4, state, model: null, stats: null, created_at: at,
     edited_from: null,
+    kind: 'said',
   };
 }
 
 export function makeConversation(id: string, title: string, at: number, leaf: string | null): Conversation {
-  return { id, title, system_prompt: '', model: null, sampling: { ...SAMPLING, stop: [] }, created_at: at, updated_at: at, active_leaf: leaf };
+  return { id, title, system_prompt: '', model: null, sampling: { ...SAMPLING, stop: [] }, when_full: 'ask', created_at: at, updated_at: at, active_leaf: leaf };
 }

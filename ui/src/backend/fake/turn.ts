@@ -39,6 +39,8 @@ export class FakeTurn {
     if (user) onEvent({ event: 'started', user: { ...user }, reply: null });
     onEvent({ event: 'started', user: null, reply: { ...reply } });
     const prefill = this.cache.match(prompt);
+    // The turn has taken over what it could use of a draft.
+    this.cache.readAhead([]);
     const read = await this.prefill(prefill, onEvent);
     const ttft = performance.now() - began;
     this.cache.keep(prompt.slice(0, read));

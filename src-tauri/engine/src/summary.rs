@@ -1,0 +1,117 @@
+//! The model's own summary of a conversation, written aside: no block of it is kept, and no message until it is whole.
+
+use models::{Sampler, StopStrings};
+use store::Conversation;
+
+use crate::cache::Cache;
+use crate::desk::{Accepted, Desk};
+use crate::reply::sampler_config;
+use crate::session::Session;
+use crate::turn::TurnEvent;
+use crate::{Error, Result, worker};
+
+/// Tokens that a summary may take in a context of `limit` tokens.
+pub(crate) fn most_tokens(limit: usize) -> usize {
+    (limit / 8).min(512)
+}
+
+/// What the model is asked, after the turns to summarise.
+pub(crate) fn instruction(limit: usize) -> String {
+    format!(
+        "Summarize our conversation so far in at most {} words, so that it can go on without its text: what was asked and \
+         answered, names, numbers, decisions and open questions. Write only the summary.",
+        most_tokens(limit) / 2
+    )
+}
+
+/// The words of the message that carries a summary; `left_out` turns were too old to have room in it.
+pub(crate) fn headed(summary: &str, left_out: usize) -> String {
+    let without = match left_out {
+        0 => String::new(),
+        1 => ", without its first turn".to_owned(),
+        turns => format!(", without its first {turns} turns"),
+    };
+    format!("Summary of the earlier conversation{without}:\n\n{summary}")
+}
+
+/// Has the model answer `prompt` with at most `most` tokens; what it writes is shown as it comes.
+///
+/// # Errors
+/// [`Error::Cancelled`] when the person stopped it, [`Error::NoSummary`] when the model wrote none, or when the model fails.
+pub(crate) fn write(
+    desk: &mut Desk,
+    cache: &mut Cache,
+    conversation: &Conversation,
+    turn: &Accepted,
+    prompt: &[u32],
+    most: usize,
+) -> Result<String> {
+    let mut session = Session::aside();
+    let written = decode(&mut session, desk, cache, conversation, turn, prompt, most);
+    session.abandon(cache);
+    let summary = written?.trim().to_owned();
+    match summary.is_empty() {
+        true => Err(Error::NoSummary),
+        false => Ok(summary),
+    }
+}
+
+fn decode(
+    session: &mut Session,
+    desk: &mut Desk,
+    cache: &mut Cache,
+    conversation: &Conversation,
+    turn: &Accepted,
+    prompt: &[u32],
+    most: usize,
+) -> Result<String> {
+    let synced = session.sync(cache, prompt, &mut worker::reading(desk, turn))?;
+    let mut logits = synced.logits.ok_or(Error::Cancelled)?;
+    let mut sampler = Sampler::new(sampler_config(conversation, turn, turn.leaf.as_str(), 0));
+    let mut detokenizer = cache.model().tokenizer().detokenizer();
+    let mut stops = StopStrings::new(conversation.sampling.stop.clone());
+    let mut timeline = prompt.to_vec();
+    let mut summary = String::new();
+    let mut show = |text: String| {
+        summary.push_str(&text);
+        turn.emit(TurnEvent::Token { text });
+    };
+    while timeline.len() < prompt.len() + most {
+        if desk.poll() {
+            return Err(Error::Cancelled);
+        }
+        worker::answer_questions(desk, cache);
+        let id = sampler.sample(&logits, &timeline);
+        timeline.push(id);
+        if cache.model().tokenizer().is_end(id) {
+            break;
+        }
+        let (text, stopped) = stops.push(&detokenizer.push(id));
+        show(text);
+        if stopped || timeline.len() == prompt.len() + most {
+            break;
+        }
+        logits = session.advance(cache, &[id])?;
+    }
+    let (mut rest, stopped) = stops.push(&detokenizer.finish());
+    if !stopped {
+        rest.push_str(&stops.finish());
+    }
+    show(rest);
+    Ok(summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::headed;
+
+    #[test]
+    fn a_summary_says_what_it_leaves_out() {
+        assert_eq!(
+            headed("Birds.", 0),
+            "Summary of the earlier conversation:\n\nBirds."
+        );
+        assert!(headed("Birds.", 1).contains("without its first turn:"));
+        assert!(headed("Birds.", 3).contains("without its first 3 turns:"));
+    }
+}

@@ -1,0 +1,43 @@
+import type { OnTurnEvent } from '../backend';
+import type { ContextChoice, Message, Shorten } from '../types';
+import { encodeMessage, pieces } from './tokens';
+
+/** The first message of each turn, by index into the branch. */
+export function turnStarts(branch: readonly Message[]): number[] {
+  return branch.flatMap((message, index) => (index === 0 || message.role === 'user' ? [index] : []));
+}
+
+export function choicesOf(branch: readonly Message[]): ContextChoice[] {
+  return turnStarts(branch).length > 1 ? ['compact', 'drop_oldest', 'stop'] : ['edit_earlier', 'new_conversation', 'stop'];
+}
+
+/** Whether the model is to go on after this message. */
+export function wantsMore(leaf: Message): boolean {
+  return (leaf.role === 'user' && leaf.kind === 'said') || leaf.state === 'context_full';
+}
+
+/** How many of the oldest turns go: at least one, and more until the rest fills only a share of the context. */
+export function turnsToLeave(branch: readonly Message[], how: Shorten, contextTokens: number): number {
+  const starts = turnStarts(branch);
+  if (starts.length < 2) throw { code: 'invalid_argument', message: 'this branch has a single turn' };
+  const most = contextTokens / (how === 'compact' ? 4 : 2);
+  const lastStays = how === 'drop_oldest' || wantsMore(branch[branch.length - 1]);
+  const all = lastStays ? starts.length - 1 : starts.length;
+  const tokens = (from: number) => branch.slice(from).reduce((sum, message) => sum + encodeMessage(message.role, message.text).length, 0);
+  let leave = 1;
+  while (leave < all && tokens(starts[leave] ?? branch.length) > most) leave += 1;
+  return leave;
+}
+
+/** Writes a summary of the turns piece by piece; null when it was stopped. */
+export async function summarise(turns: readonly Message[], rate: number, stopped: () => boolean, onEvent: OnTurnEvent): Promise<string | null> {
+  const asked = turns.filter((message) => message.role === 'user').map((message) => message.text.split(/\s+/).slice(0, 6).join(' '));
+  let text = '';
+  for (const piece of pieces(`You asked about: ${asked.join('; ')}.`)) {
+    await new Promise((resolve) => setTimeout(resolve, 1000 / rate));
+    if (stopped()) return null;
+    text += piece;
+    onEvent({ event: 'token', text: piece });
+  }
+  return `Summary of the earlier conversation:\n\n${text}`;
+}

@@ -1,0 +1,53 @@
+import type { Backend } from '../backend/backend';
+import type { ConversationId, MessageId } from './types';
+
+const QUIET_MS = 300;
+
+/** Where something is being typed: under the branch that is shown, or in place of a message. */
+interface Place {
+  conversation: ConversationId;
+  message: MessageId | null;
+}
+
+/** Has what is being typed read ahead once the typing rests. There is one draft at a time, and none of it is kept. */
+export class Typing {
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private place: Place | null = null;
+  /** What stands for sure of the text that was asked for last: everything before its last word. */
+  private asked = '';
+
+  constructor(private readonly backend: Backend) {}
+
+  write(conversation: ConversationId, message: MessageId | null, text: string): void {
+    clearTimeout(this.timer);
+    if (!text.trim()) return this.discard();
+    this.timer = setTimeout(() => this.ask({ conversation, message }, text), QUIET_MS);
+  }
+
+  /** The text is gone: cleared, or left behind with its conversation. */
+  discard(): void {
+    const place = this.place;
+    this.sent();
+    if (place) this.tell(place, '');
+  }
+
+  /** The turn that was sent takes over what was read. */
+  sent(): void {
+    clearTimeout(this.timer);
+    this.place = null;
+    this.asked = '';
+  }
+
+  private ask(place: Place, text: string): void {
+    const whole = text.slice(0, text.search(/\S*$/));
+    if (whole === this.asked && this.place?.conversation === place.conversation && this.place.message === place.message) return;
+    this.asked = whole;
+    this.place = place;
+    this.tell(place, text);
+  }
+
+  // A failure only means that nothing is read ahead.
+  private tell({ conversation, message }: Place, text: string): void {
+    void this.backend.draft(conversation, message, text).catch(() => undefined);
+  }
+}
