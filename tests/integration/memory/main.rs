@@ -2,5 +2,6 @@
 
 mod limits;
 mod plan;
+mod random;
 mod release;
 mod told;

@@ -71,7 +71,7 @@ test('limits are kept, and what is refused is said and not shown', async () => {
   const end = app.memory.watch();
   await vi.waitFor(() => expect(app.memory.limits?.idle_minutes).toBe(15));
   await app.memory.setLimits({ pool_bytes: 1e9, idle_minutes: null });
-  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null });
+  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null, kv: 'q8' });
   await app.memory.setLimits({ disk_bytes: 5 });
   expect(app.memory.problem?.detail).toContain('at least 16 MiB');
   expect(app.memory.limits?.disk_bytes).toBeNull();
@@ -92,6 +92,8 @@ test('the panel tells memory in words and numbers, and frees it', async () => {
   await screen.findByText(/given back/);
   expect(screen.queryByRole('meter', { name: 'Weights' })).toBeNull();
   expect(screen.getByTestId<HTMLButtonElement>('release-memory').disabled).toBe(true);
+  await fireEvent.change(screen.getByLabelText('Keep what was read in'), { target: { value: 'q4' } });
+  await waitFor(() => expect(app.memory.limits?.kv).toBe('q4'));
 });
 
 test('the list of models says what each would take', async () => {
@@ -100,8 +102,8 @@ test('the list of models says what each would take', async () => {
   await fireEvent.click(screen.getByTestId('model-picker'));
   const lines = await screen.findAllByTestId('model-plan');
   expect(lines.map((line) => line.textContent)).toEqual([
-    '145\u2009MB weights + 189\u2009MB for 8\u2009192 tokens · fits',
-    '484\u2009MB weights + 189\u2009MB for 8\u2009192 tokens · fits',
+    '145\u2009MB weights + 100\u2009MB for 8\u2009192 tokens · fits',
+    '484\u2009MB weights + 100\u2009MB for 8\u2009192 tokens · fits',
   ]);
 });
 

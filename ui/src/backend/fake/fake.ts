@@ -219,7 +219,7 @@ export class FakeBackend implements Backend {
     const loaded = this.models.find((one) => one.loaded);
     this.models = this.models.map((model) => ({ ...model, loaded: false }));
     this.released = loaded?.name ?? this.released;
-    return { freed_bytes: loaded ? loaded.file_bytes + this.cache.numTokens() * 23_040 : 0, was_loaded: loaded !== undefined };
+    return { freed_bytes: loaded ? loaded.file_bytes + this.cache.numTokens() * this.memory.perToken() : 0, was_loaded: loaded !== undefined };
   }
 
   async memoryLimits(): Promise<MemoryLimits> {
@@ -229,11 +229,16 @@ export class FakeBackend implements Backend {
   async setMemoryLimits(limits: MemoryLimits): Promise<void> {
     const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
     if (tooSmall(limits.pool_bytes) || tooSmall(limits.disk_bytes)) throw { code: 'invalid_argument', message: 'memory and disk for conversations must be at least 16 MiB each' };
+    if (limits.kv !== this.memory.limits.kv) {
+      // Another format knows nothing of what was read in this one.
+      this.cache.clear();
+      await this.releaseMemory();
+    }
     this.memory.limits = { ...limits };
   }
 
   async cacheStats(): Promise<CacheStats> {
-    const bytes = this.cache.numTokens() * 23_040;
+    const bytes = this.cache.numTokens() * this.memory.perToken();
     return { budget_bytes: 20e9, file_bytes: bytes, live_bytes: bytes, num_blocks: Math.ceil(this.cache.numTokens() / 64), pools: [] };
   }
 

@@ -1,18 +1,19 @@
 import type { MemoryLimits, MemoryPlan, MemoryStats, ModelEntry } from '../types';
 
-const KV_BYTES_PER_TOKEN = 23_040;
+/** Bytes per token of the default model, by format. */
+const KV_BYTES: Record<string, number> = { f16: 23_040, bf16: 23_040, q8: 12_240, q4: 9_360 };
 const MACHINE = { total_bytes: 16e9, available_bytes: 11e9, process_bytes: 1e9 };
 const SCRATCH_BYTES = 24e6;
 const RUNTIME_BYTES = 44e6;
-const CONVERSATION_BYTES = 4096 * KV_BYTES_PER_TOKEN;
+const CONVERSATION_TOKENS = 4096;
 
 /** The memory of a machine with 16 GB. */
 export class FakeMemory {
-  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15 };
+  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8' };
 
   plan(model: ModelEntry, context: number): MemoryPlan {
     const fixed = model.file_bytes + SCRATCH_BYTES + RUNTIME_BYTES;
-    const kvBytes = context * KV_BYTES_PER_TOKEN;
+    const kvBytes = context * this.perToken();
     const pool = this.pool();
     const room = Math.max(0, Math.min(pool, 12e9 - fixed));
     const fits = fixed < 12e9 && kvBytes <= room;
@@ -20,7 +21,7 @@ export class FakeMemory {
       model: model.name,
       context_tokens: context,
       model_context_tokens: context,
-      kv: { format: 'f16', bytes_per_token: KV_BYTES_PER_TOKEN },
+      kv: { format: this.limits.kv, bytes_per_token: this.perToken() },
       weights_bytes: model.file_bytes,
       kv_bytes: kvBytes,
       scratch_bytes: SCRATCH_BYTES,
@@ -30,25 +31,30 @@ export class FakeMemory {
       others_bytes: 4e9,
       pool_bytes: pool,
       verdict: fits ? { verdict: 'fits' } : { verdict: 'needs', needed_bytes: fixed + kvBytes },
-      longest_context_tokens: Math.min(context, Math.floor(room / KV_BYTES_PER_TOKEN)),
-      resident_conversations: Math.floor(room / CONVERSATION_BYTES),
-      disk: { budget_bytes: this.disk(), used_bytes: 0, free_bytes: 90e9, conversations: Math.floor(this.disk() / CONVERSATION_BYTES) },
+      longest_context_tokens: Math.min(context, Math.floor(room / this.perToken())),
+      resident_conversations: Math.floor(room / (CONVERSATION_TOKENS * this.perToken())),
+      disk: { budget_bytes: this.disk(), used_bytes: 0, free_bytes: 90e9, conversations: Math.floor(this.disk() / (CONVERSATION_TOKENS * this.perToken())) },
     };
   }
 
   stats(model: ModelEntry | undefined, cachedTokens: number, writing: boolean): MemoryStats {
-    const cached = model ? cachedTokens * KV_BYTES_PER_TOKEN : 0;
-    const active = model && writing ? 64 * 16 * KV_BYTES_PER_TOKEN : 0;
+    const cached = model ? cachedTokens * this.perToken() : 0;
+    const active = model && writing ? 64 * 16 * this.perToken() : 0;
     return {
       model: model?.name ?? null,
       weights_bytes: model?.file_bytes ?? 0,
       scratch_bytes: model ? SCRATCH_BYTES : 0,
       pool: { budget_bytes: model ? this.pool() : 0, reserved_bytes: cached + active, active_bytes: active, cached_bytes: cached },
-      resident_conversations: model ? Math.floor(this.pool() / CONVERSATION_BYTES) : 0,
-      disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * KV_BYTES_PER_TOKEN, active_bytes: 0, cached_bytes: cachedTokens * KV_BYTES_PER_TOKEN },
+      resident_conversations: model ? Math.floor(this.pool() / (CONVERSATION_TOKENS * this.perToken())) : 0,
+      disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * this.perToken(), active_bytes: 0, cached_bytes: cachedTokens * this.perToken() },
       machine: MACHINE,
       others_bytes: 4e9,
     };
+  }
+
+  /** Bytes of keys and values. */
+  perToken(): number {
+    return KV_BYTES[this.limits.kv] ?? KV_BYTES.f16;
   }
 
   private pool(): number {
