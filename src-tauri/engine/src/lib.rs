@@ -18,6 +18,7 @@ mod error;
 mod pool;
 mod prompt;
 mod question;
+mod rates;
 mod reply;
 mod request;
 mod restore;

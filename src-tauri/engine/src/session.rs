@@ -23,8 +23,19 @@ pub struct Synced {
     pub prefill: Prefill,
     /// Time that reading blocks from disk took, also before this turn (a conversation being opened), in milliseconds.
     pub restore_ms: f64,
+    /// Of the computed tokens: those that were on disk and sooner computed than read.
+    pub recomputed_by_choice: u32,
     /// Logits after the last prompt token, `[vocab]`; `None` when stopped before the end.
     pub logits: Option<Vec<f32>>,
+}
+
+/// What `sync` took over of what is cached.
+struct Reused {
+    /// `computed` is still zero.
+    prefill: Prefill,
+    restore_ms: f64,
+    /// Tokens that are on disk and left to be computed.
+    given_up: u32,
 }
 
 /// Tokens whose keys and values are in the pool, in order.
@@ -73,13 +84,21 @@ impl Session {
             });
         }
         self.clear(cache);
-        let (mut prefill, restore_ms) = self.reuse(cache, prompt)?;
+        let Reused {
+            mut prefill,
+            restore_ms,
+            given_up,
+        } = self.reuse(cache, prompt)?;
         let mut logits = None;
         let mut at = self.tokens.len();
         while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
             let step = PREFILL_STEP_TOKENS;
             let end = prompt.len().min((at / step + 1) * step);
+            let start = Instant::now();
             let last = self.advance(cache, &prompt[at..end])?;
+            if end - at == step {
+                cache.rates.computed(step, start.elapsed());
+            }
             prefill.computed += (end - at) as u32;
             at = end;
             logits = (at == prompt.len()).then_some(last);
@@ -87,6 +106,7 @@ impl Session {
         Ok(Synced {
             prefill,
             restore_ms,
+            recomputed_by_choice: given_up.min(prefill.computed),
             logits,
         })
     }
@@ -137,9 +157,9 @@ impl Session {
         &self.chain
     }
 
-    /// Takes over everything of `prompt` that is cached; the counts have `computed` still zero.
-    fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Prefill, f64)> {
-        let found = self.hold(cache, prompt)?;
+    /// Takes over what of `prompt` is cached.
+    fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Reused> {
+        let (found, given_up) = self.hold(cache, prompt)?;
         let mut prefill = Prefill::default();
         let mut restore_ms = 0.0;
         let counted = found
@@ -179,19 +199,25 @@ impl Session {
         }
         self.tokens.extend_from_slice(&prompt[..found.num_tokens()]);
         self.chain = found.full;
-        Ok((prefill, restore_ms))
+        Ok(Reused {
+            prefill,
+            restore_ms,
+            given_up: given_up as u32,
+        })
     }
 
     /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only. A block
-    /// that turns out to be lost shortens the match: the search starts again without it.
-    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Match> {
+    /// that turns out to be lost shortens the match: the search starts again without it. Also returns how many tokens on
+    /// disk are left to be computed, which is sooner.
+    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Match, usize)> {
         loop {
-            let found = cache.tree.find(prompt);
+            let mut found = cache.tree.find(prompt);
+            let given_up = cache.give_up_slow_end(&mut found);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
             if let Some(table) = cache.hold(&ids)? {
                 self.table = table;
-                return Ok(found);
+                return Ok((found, given_up));
             }
         }
     }

@@ -15,6 +15,7 @@ use store::{
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk, Work};
 use crate::prompt::{self, Prompt};
+use crate::rates::Rates;
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
@@ -196,18 +197,33 @@ impl Worker {
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
         let model = Arc::new(Model::load(&path, self.threads, &self.digests)?);
         self.unload();
-        self.cache = Some(Cache::open(
+        let mut cache = Cache::open(
             model,
             self.pool_bytes,
             Arc::clone(&self.store),
             &self.device,
-        )?);
+        )?;
+        let setting = Rates::setting(&cache.fingerprint);
+        if let Some(known) = self.desk.history().setting(&setting)? {
+            // Of another version, or not ours: they are measured again.
+            cache.rates = serde_json::from_value(known).unwrap_or_default();
+        }
+        self.cache = Some(cache);
         Ok(())
     }
 
     fn unload(&mut self) {
-        if let Some(mut cache) = self.cache.take() {
-            cache.save_all();
+        let Some(mut cache) = self.cache.take() else {
+            return;
+        };
+        cache.save_all();
+        let setting = Rates::setting(&cache.fingerprint);
+        let kept = match serde_json::to_value(cache.rates) {
+            Ok(rates) => self.desk.history().set_setting(&setting, &rates),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "how fast this machine restores is not kept; it is measured again");
         }
     }
 
