@@ -12,6 +12,7 @@ use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
 use crate::backlog::Backlog;
 use crate::pool::BlockPool;
+use crate::rates::Rates;
 use crate::tree::{PrefixTree, Saved};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
@@ -29,6 +30,8 @@ pub struct Cache {
     pub(crate) spare: Vec<Vec<u8>>,
     /// Whether the store takes blocks of this model.
     pub(crate) is_saving: bool,
+    /// How fast this model's blocks are read, and its tokens computed, on this machine.
+    pub(crate) rates: Rates,
 }
 
 impl Cache {
@@ -55,6 +58,7 @@ impl Cache {
             backlog: Backlog::default(),
             spare: Vec::new(),
             is_saving: false,
+            rates: Rates::default(),
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;

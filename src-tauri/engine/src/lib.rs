@@ -25,6 +25,7 @@ mod plan;
 mod pool;
 mod prompt;
 mod question;
+mod rates;
 mod reply;
 mod request;
 mod restore;

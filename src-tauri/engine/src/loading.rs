@@ -11,6 +11,7 @@ use crate::limits::MemoryLimits;
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
 use crate::plan::{Circumstances, MemoryPlan, kv_sizes};
+use crate::rates::Rates;
 use crate::worker::Worker;
 use crate::writer::lock;
 use crate::{Error, Result, catalog};
@@ -45,20 +46,37 @@ impl Worker {
             tracing::info!(note, "keys and values have another format");
         }
         self.unload();
-        self.cache = Some(Cache::open(
-            model,
-            plan.pool_bytes,
-            Arc::clone(&self.store),
-        )?);
+        self.open_cache(model, plan.pool_bytes)?;
         self.last_used_ms = self.desk.now_ms();
+        Ok(())
+    }
+
+    /// An empty pool for a model, with what is known of how fast this machine restores its blocks.
+    pub(crate) fn open_cache(&mut self, model: Arc<Model>, pool_bytes: u64) -> Result<()> {
+        let mut cache = Cache::open(model, pool_bytes, Arc::clone(&self.store))?;
+        let setting = Rates::setting(&cache.fingerprint);
+        if let Some(known) = self.desk.history().setting(&setting)? {
+            // Of another version, or not ours: they are measured again.
+            cache.rates = serde_json::from_value(known).unwrap_or_default();
+        }
+        self.cache = Some(cache);
         Ok(())
     }
 
     /// Saves everything, then drops pool and weights.
     pub(crate) fn unload(&mut self) {
         self.discard_draft();
-        if let Some(mut cache) = self.cache.take() {
-            cache.save_all();
+        let Some(mut cache) = self.cache.take() else {
+            return;
+        };
+        cache.save_all();
+        let setting = Rates::setting(&cache.fingerprint);
+        let kept = match serde_json::to_value(cache.rates) {
+            Ok(rates) => self.desk.history().set_setting(&setting, &rates),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "how fast this machine restores is not kept; it is measured again");
         }
     }
 

@@ -5,11 +5,12 @@
 
 use std::time::Instant;
 
+use kernels::BLOCK_TOKENS;
 use store::{Block, BlockId, ReadPlan};
 
 use crate::Result;
 use crate::cache::Cache;
-use crate::tree::Saved;
+use crate::tree::{Match, Saved};
 use crate::writer::lock;
 
 /// Bytes that are read in one go: enough to keep the disk busy, little enough for a waiting turn to wait for.
@@ -55,6 +56,27 @@ impl Cache {
         Ok(Some(ids.iter().filter_map(|id| self.slot_of(id)).collect()))
     }
 
+    /// Gives up the end of a match that is on disk only where computing it is sooner than reading it. Returns how many
+    /// tokens that are.
+    pub(crate) fn give_up_slow_end(&self, found: &mut Match) -> usize {
+        let ids: Vec<BlockId> = found.blocks().collect();
+        let is_resident = |id: &BlockId| self.slot_of(id).is_some();
+        let first = ids.iter().take_while(|id| is_resident(id)).count();
+        // What is resident behind it would be lost for nothing.
+        if first == ids.len() || ids[first..].iter().any(is_resident) {
+            return 0;
+        }
+        let num_tokens = found.num_tokens() - first * BLOCK_TOKENS;
+        let slot_bytes = self.pool.kv().layout().slot_bytes();
+        let num_bytes = (ids.len() - first) * slot_bytes;
+        if !self.rates.prefer_computing(num_tokens, num_bytes as u64) {
+            return 0;
+        }
+        found.full.truncate(first);
+        found.partial = None;
+        num_tokens
+    }
+
     /// Restores blocks of one chain, none of which is resident: the slots of those that could be had, from the first
     /// on, with one reference each for the caller beside the tree's.
     fn restore(&mut self, ids: &[BlockId]) -> Result<Vec<u32>> {
@@ -92,7 +114,12 @@ impl Cache {
         for _ in 0..plan.num_blocks() {
             slots.push(self.allocate()?);
         }
-        let outcome = plan.run(&mut self.pool.kv_mut().slots_mut(slots)?);
+        let mut out = self.pool.kv_mut().slots_mut(slots)?;
+        let start = Instant::now();
+        let outcome = plan.run(&mut out);
+        if outcome.num_good == plan.num_blocks() {
+            self.rates.read(plan.num_bytes(), start.elapsed());
+        }
         lock(self.store()).drop_unreadable(plan, &outcome);
         Ok(outcome.num_good)
     }

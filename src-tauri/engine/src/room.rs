@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use store::WhenFull;
 
-use crate::cache::Cache;
 use crate::desk::Accepted;
 use crate::loading;
 use crate::machine::Machine;
@@ -73,8 +72,6 @@ impl Worker {
         self.limits.pool_bytes = Some(pool_bytes);
         let model = Arc::clone(cache.model());
         self.unload();
-        let store = Arc::clone(&self.store);
-        self.cache = Some(Cache::open(model, pool_bytes, store)?);
-        Ok(())
+        self.open_cache(model, pool_bytes)
     }
 }

@@ -23,8 +23,19 @@ pub struct Synced {
     pub prefill: Prefill,
     /// Time that reading blocks from disk took, also before this turn (a conversation being opened), in milliseconds.
     pub restore_ms: f64,
+    /// Of the computed tokens: those that were on disk and sooner computed than read.
+    pub recomputed_by_choice: u32,
     /// Logits after the last prompt token, `[vocab]`; `None` when stopped before the end.
     pub logits: Option<Vec<f32>>,
+}
+
+/// What `sync` took over of what is cached.
+struct Reused {
+    /// `computed` is still zero.
+    prefill: Prefill,
+    restore_ms: f64,
+    /// Tokens that are on disk and left to be computed.
+    given_up: u32,
 }
 
 /// Tokens whose keys and values are in the pool, in order.
@@ -89,7 +100,11 @@ impl Session {
                 limit: cache.context_tokens(),
             });
         }
-        let (mut prefill, restore_ms) = match self.keep_own(cache, prompt) {
+        let Reused {
+            mut prefill,
+            restore_ms,
+            given_up,
+        } = match self.keep_own(cache, prompt) {
             Some(kept) => kept,
             None => {
                 self.clear(cache);
@@ -101,7 +116,11 @@ impl Session {
         while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
             let step = PREFILL_STEP_TOKENS;
             let end = prompt.len().min((at / step + 1) * step);
+            let start = Instant::now();
             let last = self.advance(cache, &prompt[at..end])?;
+            if end - at == step {
+                cache.rates.computed(step, start.elapsed());
+            }
             prefill.computed += (end - at) as u32;
             at = end;
             logits = (at == prompt.len()).then_some(last);
@@ -109,6 +128,7 @@ impl Session {
         Ok(Synced {
             prefill,
             restore_ms,
+            recomputed_by_choice: given_up.min(prefill.computed),
             logits,
         })
     }
@@ -166,7 +186,7 @@ impl Session {
 
     /// Goes on from the timeline it has where that holds more of `prompt` than the tree does: a draft that is sent, or typed
     /// further. The counts have `computed` still zero.
-    fn keep_own(&mut self, cache: &mut Cache, prompt: &[u32]) -> Option<(Prefill, f64)> {
+    fn keep_own(&mut self, cache: &mut Cache, prompt: &[u32]) -> Option<Reused> {
         let common = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b);
         let num_tokens = common.count().min(prompt.len() - 1);
         if num_tokens <= cache.tree.find(prompt).num_tokens() {
@@ -188,12 +208,16 @@ impl Session {
         let (mut prefill, restore_ms) = self.count(cache, known.into_iter());
         prefill.resident = num_tokens as u32 - prefill.restored;
         self.register_full(cache);
-        Some((prefill, restore_ms))
+        Some(Reused {
+            prefill,
+            restore_ms,
+            given_up: 0,
+        })
     }
 
-    /// Takes over everything of `prompt` that is cached; the counts have `computed` still zero.
-    fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Prefill, f64)> {
-        let found = self.hold(cache, prompt)?;
+    /// Takes over what of `prompt` is cached.
+    fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Reused> {
+        let (found, given_up) = self.hold(cache, prompt)?;
         let counted = found.full.iter().map(|id| (*id, BLOCK_TOKENS));
         let (prefill, restore_ms) = self.count(cache, counted.chain(found.partial));
         if let Some((_, num_tokens)) = found.partial {
@@ -215,7 +239,11 @@ impl Session {
         }
         self.tokens.extend_from_slice(&prompt[..found.num_tokens()]);
         self.chain = found.full;
-        Ok((prefill, restore_ms))
+        Ok(Reused {
+            prefill,
+            restore_ms,
+            given_up: given_up as u32,
+        })
     }
 
     /// Where blocks of the tree came from, given how many tokens of each are used.
@@ -244,15 +272,17 @@ impl Session {
     }
 
     /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only. A block
-    /// that turns out to be lost shortens the match: the search starts again without it.
-    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Match> {
+    /// that turns out to be lost shortens the match: the search starts again without it. Also returns how many tokens on
+    /// disk are left to be computed, which is sooner.
+    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Match, usize)> {
         loop {
-            let found = cache.tree.find(prompt);
+            let mut found = cache.tree.find(prompt);
+            let given_up = cache.give_up_slow_end(&mut found);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
             if let Some(table) = cache.hold(&ids)? {
                 self.table = table;
-                return Ok(found);
+                return Ok((found, given_up));
             }
         }
     }

@@ -31,11 +31,23 @@ pub struct History {
     connection: Connection,
     /// The file that says that the last process closed the history; it exists only while nobody has it open.
     clean_marker: PathBuf,
+    /// The write-ahead log.
+    log: PathBuf,
 }
+
+/// How long the log gets before it is folded in. A reply adds about 8 KiB a token.
+const LOG_BYTES: u64 = 4 << 20;
 
 impl History {
     /// One transaction, on disk when this returns.
     fn durable<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        let value = self.commit(work)?;
+        self.fold_long_log();
+        Ok(value)
+    }
+
+    /// One transaction, as safe as `synchronous` is set.
+    fn commit<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -48,9 +60,25 @@ impl History {
     fn quick<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
         self.connection
             .pragma_update(None, "synchronous", "NORMAL")?;
-        let value = self.durable(work);
+        let value = self.commit(work);
         self.connection.pragma_update(None, "synchronous", "FULL")?;
         value
+    }
+
+    /// Folds the write-ahead log into the file once it is long. SQLite would do it in the middle of a reply, which then
+    /// waits for the disk; here the reply's end does, which waits for it anyway.
+    fn fold_long_log(&self) {
+        let length = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        if length < LOG_BYTES {
+            return;
+        }
+        let sql = "PRAGMA wal_checkpoint(RESTART)";
+        let folded = self
+            .connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0));
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the history's log stays long");
+        }
     }
 }
 

@@ -82,3 +82,34 @@ fn progress_ends_at_the_whole_prompt() {
         "{progress:?}"
     );
 }
+
+#[test]
+fn what_is_sooner_computed_than_read_counts_as_computed() {
+    let rates = |read_seconds: f64| {
+        serde_json::json!({
+            "read_bytes": { "amount": 1e9, "seconds": read_seconds },
+            "prefill_tokens": { "amount": 1e6, "seconds": 1.0 },
+        })
+    };
+    let mut chat = Chat::new(Subject::TINY);
+    let first = chat.say(&prose(0, 100));
+    let stats = chat.engine().cache_stats().expect("stats");
+    let setting = format!("rates.{}", stats.pools[0].fingerprint);
+    let mut resume = |read_seconds: f64| {
+        chat.restart();
+        let set = chat.history().set_setting(&setting, &rates(read_seconds));
+        set.expect("setting");
+        chat.say_after(&first.message, "More.")
+    };
+    let (slow, fast) = (resume(1e6), resume(1e-3));
+    assert_eq!(slow.prefill.computed, slow.prompt_tokens, "a slow disk");
+    assert_eq!(fast.prefill.computed, 1, "a fast one");
+    assert_eq!(fast.prefill.restored, fast.prompt_tokens - 1);
+    assert_eq!(slow.ids, fast.ids);
+    chat.stop();
+    chat.start();
+    let kept = chat.history().setting(&setting).expect("setting");
+    let kept = kept.expect("what was measured is kept");
+    assert!(kept["read_bytes"]["amount"].as_f64() > Some(0.0), "{kept}");
+    assert_ne!(kept, rates(1e-3), "and goes on");
+}

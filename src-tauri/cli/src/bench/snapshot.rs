@@ -200,8 +200,8 @@ fn conversation(model: &Arc<Model>, tokens: usize) -> Result<Vec<TurnRow>> {
 fn turn(model: &Arc<Model>, tokens: usize, saving: Saving) -> Result<Timing> {
     let folder = folder()?;
     let budget = match saving {
-        // Into which no block fits.
-        Saving::No => Budget::Bytes(0),
+        // A payload fits into it and its header does not.
+        Saving::No => Budget::Bytes(model.kv_layout().slot_bytes() as u64),
         Saving::Yes | Saving::AtOnce => Budget::Default,
     };
     let mut cache = cache(model, folder.path(), budget)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::MIGRATIONS;
-use super::{History, reply, search};
+use super::{History, LOG_BYTES, reply, search};
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -57,7 +57,8 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
     })?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
-    connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     if version > 0 && !was_clean {
         check_integrity(path, &connection)?;
     }
@@ -85,6 +86,7 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
     let mut history = History {
         connection,
         clean_marker,
+        log: with_suffix(path, "-wal"),
     };
     history.durable(reply::interrupt_all)?;
     Ok(history)

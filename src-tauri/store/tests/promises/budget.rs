@@ -151,9 +151,13 @@ fn a_pinned_chain_is_never_evicted() {
 
 #[test]
 fn a_budget_without_room_saves_nothing_and_stays_hard() {
-    let mut cache = Cache::new(0);
-    assert_eq!(cache.put(&ONE, &sequence(&ONE, 1, 64)[0]), None);
-    assert!(cache.pool_files().is_empty());
+    let mut cache = Cache::new(PLENTY);
+    for bytes in [0, SLOT_BYTES - 1] {
+        cache.reopen(bytes);
+        assert!(!cache.store().open_pool(&ONE, FORMAT, "one"), "it says so");
+        assert_eq!(cache.put(&ONE, &sequence(&ONE, 1, 64)[0]), None);
+        assert!(cache.pool_files().is_empty());
+    }
     let mut cache = Cache::new(400 << 10);
     let chain = sequence(&ONE, 1, 64 * 60);
     let saved = chain

@@ -160,3 +160,42 @@ fn only_a_reply_being_written_can_grow_or_finish() {
     assert!(matches!(finish, Err(Error::NotGenerating(_))));
     assert_eq!(history.message(&root.id).unwrap().text, "hi");
 }
+
+#[test]
+fn a_long_reply_does_not_wait_for_the_disk_and_its_end_folds_the_log() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let reply = scene
+        .history()
+        .begin_reply(&talk.id, &root.id, None, &TOKENIZER, 3)
+        .unwrap();
+    let path = scene.path();
+    let log = path.with_file_name("history.db-wal");
+    let lengths = || [&path, &log].map(|path| path.metadata().unwrap().len());
+    let [file, _] = lengths();
+    for id in 0..1500 {
+        scene
+            .history()
+            .append_reply(&reply.id, "word ", &[id])
+            .unwrap();
+    }
+    let [file_then, log_then] = lengths();
+    assert_eq!(file_then, file, "nothing was folded in");
+    assert!(log_then > 4 << 20, "{log_then}");
+    let row = TokenRow {
+        tokenizer: TOKENIZER,
+        ids: (0..1500).collect(),
+    };
+    let text = "word ".repeat(1500);
+    let finish = |scene: &mut Scene| {
+        scene
+            .history()
+            .finish_reply(&reply.id, &text, &row, MessageState::Complete, None)
+    };
+    finish(&mut scene).unwrap();
+    scene.user(&talk, Some(&reply.id), "and then?");
+    let [file_after, log_after] = lengths();
+    assert!(file_after > file, "{file_after}");
+    assert!(log_after <= 4 << 20, "{log_after}");
+}

@@ -14,7 +14,7 @@ budget_bytes: number,
  */
 file_bytes: number, 
 /**
- * Headers and valid rows of the blocks in it.
+ * Headers and valid tiles of the blocks in it.
  */
 live_bytes: number, 
 /**
