@@ -323,7 +323,7 @@ fn a_sound_file_is_described_without_its_weights() {
             info.kv_bytes_per_token,
             info.file_bytes
         ),
-        (8192, 23_040, 98_362_432)
+        (8192, 12_240, 98_362_432)
     );
     assert!(
         (134_000_000..136_000_000).contains(&info.num_parameters),

@@ -3,8 +3,8 @@
 use engine::{MemoryLimits, Turn, TurnEvent, TurnOptions};
 use tests::{Chat, Subject, prose};
 
-/// Bytes of a block of the default model.
-const BLOCK: u64 = 64 * 23_040;
+/// Bytes of a block of the default model, in q8.
+const BLOCK: u64 = 64 * 12_240;
 
 #[test]
 fn the_pool_never_grows_above_its_budget() {
@@ -39,8 +39,8 @@ fn a_turn_that_does_not_fit_is_refused_with_the_numbers_and_fits_with_more() {
         panic!("{events:?}");
     };
     assert_eq!(code, "memory_full");
-    // 4 blocks of 1.4 MiB are there; more than 400 tokens and a block beside them want at least 8.
-    assert!(message.contains("6 MiB are free"), "{message}");
+    // 4 blocks of 0.75 MiB are there; more than 400 tokens and a block beside them want at least 8.
+    assert!(message.contains("3 MiB are free"), "{message}");
     let needed: u64 = message
         .split_whitespace()
         .find_map(|word| word.parse().ok())
@@ -80,7 +80,7 @@ fn a_pool_too_small_for_the_model_is_refused_and_not_exceeded() {
     chat.restart_with_pool(2 * BLOCK - 1);
     let error = chat.engine().load(None).expect_err("no room");
     assert_eq!(error.code(), "memory_full");
-    assert!(error.to_string().contains("needs 3 MiB"), "{error}");
+    assert!(error.to_string().contains("needs 2 MiB"), "{error}");
     chat.restart_with_pool(2 * BLOCK);
     chat.engine().load(None).expect("just enough");
     assert_eq!(

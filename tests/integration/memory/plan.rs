@@ -26,6 +26,9 @@ fn with_room(room: u64) -> Circumstances {
     }
 }
 
+/// Bytes of keys and values of the default model, in q8.
+const PER_TOKEN: u64 = 12_240;
+
 fn plan(context: Option<u64>, around: &Circumstances) -> MemoryPlan {
     plan_of(&model(), context, KvFormat::Q8, around).expect("plan")
 }
@@ -62,9 +65,9 @@ fn what_is_planned_is_what_is_used_and_giving_back_gives_at_least_the_weights() 
 fn the_parts_are_counted_from_the_header() {
     let context = 8192;
     let plan = plan(Some(context), &with_room(4096 * MIB));
-    assert_eq!(plan.kv.format, "f16");
-    assert_eq!(plan.kv.bytes_per_token, 23_040);
-    assert_eq!(plan.kv_bytes, context * 23_040);
+    assert_eq!(plan.kv.format, "q8");
+    assert_eq!(plan.kv.bytes_per_token, PER_TOKEN);
+    assert_eq!(plan.kv_bytes, context * PER_TOKEN);
     // 98 MB of weights as Q4_1, which is packed without loss or growth but for the norms.
     let file = std::fs::metadata(model()).expect("file").len();
     assert!(
@@ -81,13 +84,11 @@ fn the_parts_are_counted_from_the_header() {
 #[test]
 fn it_fits_or_fits_with_less_or_says_what_it_needs() {
     let fits = |room: u64| {
-        plan(
-            Some(8192),
-            &Circumstances {
-                pool_bytes: Some(u64::MAX),
-                ..with_room(room)
-            },
-        )
+        let around = Circumstances {
+            pool_bytes: Some(u64::MAX),
+            ..with_room(room)
+        };
+        plan_of(&model(), Some(8192), KvFormat::F16, &around).expect("plan")
     };
     let all = fits(4096 * MIB);
     assert_eq!(all.verdict, Verdict::Fits);
@@ -98,9 +99,10 @@ fn it_fits_or_fits_with_less_or_says_what_it_needs() {
         format: name.into(),
     };
     assert_eq!(fits(exact - 1).verdict, format("q8"));
+    // This model's keys must not be rounded to four bits, so that q4 becomes q8/q4.
     assert_eq!(
         fits(fixed(&all) + all.kv_bytes * 34 / 64 - 1).verdict,
-        format("q4")
+        format("q8/q4")
     );
     let none = fits(fixed(&all));
     assert_eq!(
@@ -139,18 +141,18 @@ fn the_longest_context_fits_and_one_block_more_does_not() {
 
 #[test]
 fn the_pool_is_a_share_of_what_is_left_and_holds_a_context_where_it_can() {
-    let context = 8192 * 23_040;
+    let context = 8192 * PER_TOKEN;
     for room in [180, 250, 330, 400, 1000, 10_000, 100_000].map(|mib| mib * MIB) {
         let plan = plan(None, &with_room(room));
         let left = room - fixed(&plan);
         assert!(plan.pool_bytes <= left.max(64 * MIB), "{room}: {plan:?}");
         assert!(plan.pool_bytes <= 16 << 30, "{room}: {plan:?}");
-        if left / 10 * 9 > context + 64 * 23_040 {
+        if left / 10 * 9 > context + 64 * PER_TOKEN {
             assert_eq!(plan.verdict, Verdict::Fits, "{room}");
         }
         assert_eq!(
             plan.resident_conversations,
-            plan.pool_bytes.min(left) / (4096 * 23_040)
+            plan.pool_bytes.min(left) / (4096 * PER_TOKEN)
         );
     }
     // What the user decided is what holds.
@@ -159,12 +161,12 @@ fn the_pool_is_a_share_of_what_is_left_and_holds_a_context_where_it_can() {
         ..with_room(4096 * MIB)
     };
     assert_eq!(plan(None, &decided).pool_bytes, 100 * MIB);
-    assert!(plan(None, &decided).longest_context_tokens * 23_040 < 100 * MIB);
+    assert!(plan(None, &decided).longest_context_tokens * PER_TOKEN < 100 * MIB);
 }
 
 #[test]
 fn the_disk_holds_what_its_budget_and_its_free_space_allow() {
-    let conversation = 4096 * 23_040;
+    let conversation = 4096 * PER_TOKEN;
     let on = |budget, used, free| {
         let disk = DiskPlan {
             budget_bytes: budget,

@@ -5,7 +5,7 @@ use store::{Message, MessageKind, MessageState, Role, WhenFull};
 use tests::{Chat, Cli, Subject, message_for_prompt, prose};
 
 /// Bytes of a block of the default model.
-const REAL_SLOT_BYTES: u64 = 64 * 23_040;
+const REAL_SLOT_BYTES: u64 = 64 * 12_240;
 
 /// A conversation that has room for about 100 more tokens.
 fn nearly_full(subject: Subject, words: usize) -> Chat {
