@@ -5,6 +5,7 @@ mod broken;
 mod chunks;
 mod float_path;
 mod golden;
+mod kv_quality;
 mod oracle;
 mod support;
 mod template;

@@ -283,3 +283,34 @@ fn only_a_known_baseline_and_only_its_own_flags_are_taken() {
         assert_eq!(folder.run(&arguments).status.code(), Some(2), "{flags:?}");
     }
 }
+
+#[test]
+fn what_a_format_of_keys_and_values_costs_is_measured_against_f16() {
+    let folder = Folder::with_model();
+    let text = folder.path().join("text.txt");
+    std::fs::write(&text, "the cache and the model of the world ".repeat(12)).expect("text");
+    let text = text.to_str().expect("a path");
+    let bench = ["bench", "kv-quality", "--text", text];
+    let rows = folder.json(&bench);
+    let names: Vec<_> = rows.iter().map(|row| string(row, "kv")).collect();
+    assert_eq!(names, ["f16", "bf16", "q8", "q4"]);
+    assert_eq!(rows[0]["perplexity_change_percent"], 0.0);
+    assert_eq!(rows[0]["mean_kl"], 0.0);
+    assert_eq!(rows[0]["top1_agreement"], 1.0);
+    assert!(rows[1]["mean_kl"].as_f64().is_some_and(|kl| kl > 0.0));
+    // The heads of this model have 16 elements, which quantized formats cannot have.
+    assert_eq!(string(&rows[2], "used"), "f16");
+    assert!(string(&rows[2], "reason").contains("16"));
+    for row in &rows {
+        // 2 sides, 2 layers, 2 heads of 16 elements of 2 bytes.
+        assert_eq!(number(row, "bytes_per_token"), 2 * 2 * 2 * 16 * 2, "{row}");
+        assert!(row["perplexity"].as_f64().is_some_and(|p| p > 1.0), "{row}");
+    }
+
+    let missing = folder.run(&["bench", "kv-quality", "--text", "nowhere.txt"]);
+    assert!(!missing.status.success());
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("nowhere.txt"));
+    let nonsense = folder.run(&[&bench[..], &["--kv", "q5"]].concat());
+    assert!(!nonsense.status.success());
+    assert!(String::from_utf8_lossy(&nonsense.stderr).contains("q8"));
+}

@@ -5,7 +5,7 @@
  */
 export type KvSize = { 
 /**
- * `f16`, `q8`, `q4`.
+ * Its name: `f16`, `bf16`, `q8`, `q4`, or `keys/values`.
  */
 format: string, 
 /**
