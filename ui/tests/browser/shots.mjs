@@ -28,6 +28,15 @@ const SCENES = {
       await page.getByTestId('settings-open').click();
     },
   },
+  memory: {
+    fake: '',
+    steps: async (page) => {
+      await openFirst(page);
+      await page.getByTestId('settings-open').click();
+      await page.getByTestId('release-memory').waitFor();
+      await page.getByTestId('memory').evaluate((section) => section.scrollIntoView());
+    },
+  },
   reading: {
     fake: 'slow',
     steps: async (page) => {

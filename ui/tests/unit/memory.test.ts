@@ -92,7 +92,7 @@ test('the panel tells memory in words and numbers, and frees it', async () => {
   await screen.findByText(/given back/);
   expect(screen.queryByRole('meter', { name: 'Weights' })).toBeNull();
   expect(screen.getByTestId<HTMLButtonElement>('release-memory').disabled).toBe(true);
-  await fireEvent.change(screen.getByLabelText('Keep what was read in'), { target: { value: 'q4' } });
+  await fireEvent.change(screen.getByLabelText('Cache format'), { target: { value: 'q4' } });
   await waitFor(() => expect(app.memory.limits?.kv).toBe('q4'));
 });
 

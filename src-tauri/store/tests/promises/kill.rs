@@ -8,7 +8,7 @@ use store::{DataFolder, Error, History, MessageState, NewConversation};
 
 use crate::support::{TOKENIZER, message};
 
-const FOLDER: &str = "REPRISE_TEST_CHILD_FOLDER";
+pub const FOLDER: &str = "REPRISE_TEST_CHILD_FOLDER";
 
 /// Starts `test` of this binary on `folder`; returns when it has printed "ready".
 fn child(test: &str, folder: &Path) -> Child {
@@ -40,7 +40,7 @@ fn wait_for_death() -> ! {
     }
 }
 
-fn child_folder() -> PathBuf {
+pub fn child_folder() -> PathBuf {
     PathBuf::from(std::env::var_os(FOLDER).expect("run by another test"))
 }
 

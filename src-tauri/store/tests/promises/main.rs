@@ -10,6 +10,7 @@ mod damage;
 mod data_folder;
 mod fixtures;
 mod kill;
+mod killed;
 mod opening;
 mod reading;
 mod refs;
