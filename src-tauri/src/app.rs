@@ -35,7 +35,7 @@ impl App {
             models_folder: data.models_path(),
             digests: Some(data.path().join("digests.json")),
             limits,
-            threads: EngineConfig::default_threads(),
+            threads: EngineConfig::threads_beside_a_window(),
             clock: now_ms,
         };
         let engine = Engine::start(config, Arc::clone(&history), blocks)?;

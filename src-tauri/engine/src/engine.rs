@@ -37,6 +37,12 @@ impl EngineConfig {
     pub fn default_threads() -> usize {
         kernels::physical_cores()
     }
+
+    /// As `default_threads`, with a core left to a window that draws while the model decodes. The threads meet some six
+    /// times a layer, and each time all of them wait for the one whose core is drawing.
+    pub fn threads_beside_a_window() -> usize {
+        kernels::physical_cores().saturating_sub(1).max(1)
+    }
 }
 
 /// The engine: one thread that owns the model and the pool, and a writer thread behind it. Dropping the last handle

@@ -31,7 +31,7 @@ pub(crate) fn plan_model(
     let disk = app.engine.cache_stats()?;
     let around = Circumstances {
         machine: Machine::now(),
-        threads: EngineConfig::default_threads() as u64,
+        threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
         disk: DiskPlan {
             budget_bytes: disk.budget_bytes,
