@@ -7,6 +7,7 @@
 //! on several threads, and the order of accumulation is still the same in any chunk.
 
 mod segment;
+mod sides;
 mod tile;
 
 use std::ops::Range;

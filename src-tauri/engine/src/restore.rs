@@ -13,11 +13,11 @@ use crate::cache::Cache;
 use crate::tree::{Match, Saved};
 use crate::writer::lock;
 
-/// Bytes that are read in one go: enough to keep the disk busy, little enough for a waiting turn to wait for.
+/// Bytes that warming reads in one go: enough to keep the disk busy, little enough for a waiting turn to wait for.
 const RESTORE_BYTES: usize = 16 << 20;
 
 impl Cache {
-    /// Blocks that are restored in one go.
+    /// Blocks that warming restores in one go.
     pub(crate) fn blocks_per_restore(&self) -> usize {
         (RESTORE_BYTES / self.pool.kv().layout().slot_bytes()).max(1)
     }
@@ -44,14 +44,13 @@ impl Cache {
             .copied()
             .filter(|id| self.slot_of(id).is_none())
             .collect();
-        for batch in missing.chunks(self.blocks_per_restore()) {
-            let restored = self.restore(batch);
-            let is_whole = matches!(&restored, Ok(slots) if slots.len() == batch.len());
-            held.extend(restored.as_ref().map_or(&[][..], Vec::as_slice));
-            if !is_whole {
-                held.iter().for_each(|slot| self.pool.release(*slot));
-                return restored.map(|_| None);
-            }
+        // All at once: who holds blocks waits for all of them.
+        let restored = self.restore(&missing);
+        let is_whole = matches!(&restored, Ok(slots) if slots.len() == missing.len());
+        held.extend(restored.as_ref().map_or(&[][..], Vec::as_slice));
+        if !is_whole {
+            held.iter().for_each(|slot| self.pool.release(*slot));
+            return restored.map(|_| None);
         }
         Ok(Some(ids.iter().filter_map(|id| self.slot_of(id)).collect()))
     }

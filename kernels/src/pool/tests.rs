@@ -1,0 +1,126 @@
+use super::*;
+use crate::cpu::Path;
+use crate::kv_write::Rounded;
+use crate::kv_write::tests::read;
+use crate::layout::tests::formats;
+use crate::random::floats;
+use crate::{KvDtype, KvFormat};
+
+const LAYOUT: KvLayout = KvLayout {
+    num_layers: 2,
+    num_kv_heads: 2,
+    head_dim: 32,
+    format: KvFormat::Q8,
+};
+
+fn slot(pool: &KvPool, slot: u32) -> Vec<u8> {
+    let mut bytes = vec![0xaa; pool.layout().slot_bytes()];
+    pool.read_slot(slot, &mut bytes).unwrap();
+    bytes
+}
+
+fn pattern(layout: &KvLayout, seed: u8) -> Vec<u8> {
+    (0..layout.slot_bytes())
+        .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
+        .collect()
+}
+
+#[test]
+fn a_slot_comes_back_byte_for_byte_and_its_neighbours_stay() {
+    let pool = KvPool::reserved(LAYOUT, 3).unwrap();
+    pool.write_slot(1, &pattern(&LAYOUT, 5)).unwrap();
+    assert_eq!(slot(&pool, 0), vec![0; LAYOUT.slot_bytes()]);
+    assert_eq!(slot(&pool, 1), pattern(&LAYOUT, 5));
+    assert_eq!(slot(&pool, 2), vec![0; LAYOUT.slot_bytes()]);
+    pool.clear_slot(1).unwrap();
+    assert_eq!(slot(&pool, 1), vec![0; LAYOUT.slot_bytes()]);
+}
+
+#[test]
+fn a_copy_takes_the_first_tokens_and_leaves_no_trace_of_others() {
+    for format in formats() {
+        let layout = KvLayout { format, ..LAYOUT };
+        let pool = KvPool::reserved(layout, 2).unwrap();
+        let mut source = vec![0x55; layout.slot_bytes()];
+        let sides = [Side::Key, Side::Value];
+        for (token, side) in (0..BLOCK_TOKENS).flat_map(|t| sides.map(|side| (t, side))) {
+            let mut x = floats(token as u64, 32);
+            let range = layout.tile(side, 1, token / TILE_TOKENS, 1);
+            let place = (source[range].as_mut_ptr(), token % TILE_TOKENS);
+            // SAFETY: a whole tile, and one thread.
+            unsafe { Rounded::default().write(Path::best(), &layout, side, &mut x, place) };
+        }
+        pool.write_slot(0, &source).unwrap();
+        for num_tokens in [0, 1, 15, 16, 17, 40, 64] {
+            pool.write_slot(1, &pattern(&layout, 2)).unwrap();
+            pool.copy_slot(0, 1, num_tokens).unwrap();
+            let copy = slot(&pool, 1);
+            let mut copied = 0;
+            for (token, side) in (0..BLOCK_TOKENS).flat_map(|t| sides.map(|side| (t, side))) {
+                let range = layout.tile(side, 1, token / TILE_TOKENS, 1);
+                let lane = token % TILE_TOKENS;
+                let got = read(&layout, side, &copy[range.clone()], lane);
+                if token < num_tokens {
+                    assert_eq!(got, read(&layout, side, &source[range], lane), "{format}");
+                    copied += layout.dtype(side).bytes(32);
+                }
+            }
+            // Whatever is not a copied token is 0: no more bytes than theirs are set.
+            let set = copy.iter().filter(|byte| **byte != 0).count();
+            assert!(
+                set <= copied * 4,
+                "{format} {num_tokens}: {set} of {copied}"
+            );
+            assert!(num_tokens > 0 || set == 0);
+        }
+    }
+}
+
+#[test]
+fn memory_comes_with_the_first_use_of_a_chunk_and_goes_when_it_is_given_back() {
+    let layout = KvLayout {
+        num_layers: 30,
+        num_kv_heads: 8,
+        head_dim: 128,
+        format: KvFormat::same(KvDtype::F16),
+    };
+    let mut pool = KvPool::new(layout, 7).unwrap();
+    assert_eq!((pool.reserved_bytes(), pool.slots_per_chunk()), (0, 2));
+    assert!(pool.clear_slot(2).is_err(), "no memory yet");
+    assert!(pool.check_table("test", &[2], 1).is_err());
+    pool.reserve(2).unwrap();
+    assert_eq!(pool.reserved_bytes(), 2 * layout.slot_bytes());
+    pool.slots_mut(&[3, 2]).unwrap()[1][0] = 7;
+    pool.reserve(3).unwrap();
+    assert_eq!(slot(&pool, 2)[0], 7, "the chunk was there");
+    pool.reserve(6).unwrap();
+    assert_eq!(
+        pool.reserved_bytes(),
+        3 * layout.slot_bytes(),
+        "the last chunk is shorter"
+    );
+    pool.give_back(1);
+    assert!(pool.slots_mut(&[2]).is_err());
+    pool.reserve(2).unwrap();
+    assert_eq!(slot(&pool, 2)[0], 0, "new memory is zeroed");
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_not_a_panic() {
+    let mut pool = KvPool::reserved(LAYOUT, 2).unwrap();
+    assert!(pool.write_slot(2, &pattern(&LAYOUT, 0)).is_err());
+    assert!(pool.write_slot(0, &[0; 3]).is_err());
+    assert!(pool.read_slot(0, &mut [0; 3]).is_err());
+    assert!(pool.copy_slot(0, 1, 65).is_err());
+    assert!(pool.copy_slot(1, 1, 6).is_err());
+    assert!(pool.reserve(2).is_err());
+    assert!(pool.slots_mut(&[1, 1]).is_err());
+    pool.give_back(9);
+    assert!(KvPool::new(LAYOUT, 0).is_err());
+    assert!(KvPool::new(LAYOUT, usize::MAX).is_err());
+    let odd = KvLayout {
+        head_dim: 40,
+        ..LAYOUT
+    };
+    assert!(KvPool::new(odd, 1).is_err(), "no whole groups");
+}
