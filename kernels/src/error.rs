@@ -3,9 +3,6 @@
 /// The crate's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The tensor library failed.
-    #[error(transparent)]
-    Candle(#[from] candle_core::Error),
     /// An argument's shape, length or value does not fit the others.
     #[error("{op}: {reason}")]
     Argument {

@@ -99,7 +99,11 @@ fn sheet(info: &::models::ModelInfo) -> String {
         ),
         (
             "KV cache",
-            format!("{} a token", bytes(info.kv_bytes_per_token)),
+            format!(
+                "{} a token in {}",
+                bytes(info.kv_bytes_per_token),
+                info.kv_format
+            ),
         ),
     ]
     .map(|(what, value)| format!("{what:<14}{value}"))

@@ -1,7 +1,7 @@
 //! A conversation that does not fit goes on in a shorter branch, and the full one stays as it was.
 
 use engine::{ContextChoice, Shorten, Turn, TurnEvent, TurnOptions};
-use store::{Message, MessageKind, MessageState, Role, WhenFull};
+use store::{Message, MessageId, MessageKind, MessageState, Role, WhenFull};
 use tests::{Chat, Cli, Subject, message_for_prompt, prose};
 
 /// Bytes of a block of the default model.
@@ -62,6 +62,15 @@ fn streamed(events: &[TurnEvent]) -> String {
         .collect()
 }
 
+/// The shorter branch that ends in `leaf` goes on, and answers what it would without any cache.
+fn assert_goes_on_exactly(chat: &mut Chat, leaf: &MessageId, limit: u32) {
+    chat.show(leaf);
+    let next = chat.say("And then?");
+    assert!(next.prompt_tokens < limit / 2 + 40);
+    let mut cold = chat.without_cache();
+    assert_eq!(cold.regenerate(&next.message).ids, next.ids);
+}
+
 /// The full branch is where it was, word for word and token for token, and its blocks are in the pool.
 fn assert_untouched(chat: &mut Chat, before: &[Message], tokens: &[u32]) {
     let leaf = before.last().expect("leaf").id.clone();
@@ -110,11 +119,7 @@ fn drops_the_oldest(subject: Subject, words: usize) {
     let context = chat.context();
     assert!(context.used <= context.limit / 2, "{context:?}");
     assert_untouched(&mut chat, &before, &tokens);
-    chat.show(&new.last().expect("leaf").id);
-    let next = chat.say("And then?");
-    assert!(next.prompt_tokens < context.limit / 2 + 40);
-    let mut cold = chat.without_cache();
-    assert_eq!(cold.regenerate(&next.message).ids, next.ids);
+    assert_goes_on_exactly(&mut chat, &new.last().expect("leaf").id, context.limit);
 }
 
 #[test]
@@ -182,11 +187,7 @@ fn compacts(subject: Subject, words: usize) {
     let context = chat.context();
     assert!(context.used < context.limit / 2, "{context:?}");
     assert_untouched(&mut chat, &before, &tokens);
-    chat.show(&new.last().expect("leaf").id);
-    let next = chat.say("And then?");
-    assert!(next.prompt_tokens < context.limit / 2 + 40);
-    let mut cold = chat.without_cache();
-    assert_eq!(cold.regenerate(&next.message).ids, next.ids);
+    assert_goes_on_exactly(&mut chat, &new.last().expect("leaf").id, context.limit);
 }
 
 #[test]
