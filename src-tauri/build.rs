@@ -21,6 +21,7 @@ fn main() {
         "continue_reply",
         "shorten",
         "stop",
+        "open_conversation",
         "warm",
         "draft",
         "preview_edit",

@@ -33,6 +33,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         turns::continue_reply,
         turns::shorten,
         turns::stop,
+        turns::open_conversation,
         turns::warm,
         turns::draft,
         turns::preview_edit,

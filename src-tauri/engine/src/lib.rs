@@ -21,6 +21,7 @@ mod limits;
 mod loading;
 pub mod machine;
 mod memory;
+mod pins;
 mod plan;
 mod pool;
 mod prompt;
@@ -35,6 +36,7 @@ mod shorten;
 mod summary;
 mod tree;
 mod turn;
+mod warm;
 mod worker;
 mod writer;
 

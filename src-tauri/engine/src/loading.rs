@@ -60,6 +60,7 @@ impl Worker {
             cache.rates = serde_json::from_value(known).unwrap_or_default();
         }
         self.cache = Some(cache);
+        self.pin_open();
         Ok(())
     }
 

@@ -25,8 +25,14 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
-    /// Bring the active branch of a conversation into the pool, as far as it is on disk. Replaces one that waits; one
-    /// that runs ends early.
+    /// Somebody looks at this conversation from now on, or at none: its active branch is brought into the pool, and is the
+    /// last to leave it. Replaces one that waits, and any `Warm`; one that runs ends early.
+    Open {
+        /// Which.
+        conversation: Option<ConversationId>,
+    },
+    /// Bring the active branch of a conversation into the pool in case that it is opened, as far as it is on disk and
+    /// nothing pinned has to go. Replaces one that waits; one that runs ends early.
     Warm {
         /// Which.
         conversation: ConversationId,
@@ -151,6 +157,9 @@ impl Request {
         matches!(
             self,
             Self::Turn { .. }
+                | Self::Open {
+                    conversation: Some(_)
+                }
                 | Self::Warm { .. }
                 | Self::Draft { .. }
                 | Self::Preview { .. }

@@ -24,6 +24,7 @@ export function tauriBackend(): Backend {
     shorten: (conversation, how, onEvent) => turn('shorten', { conversation, how }, onEvent),
     stop: (conversation) => call('stop', { conversation }),
 
+    openConversation: (conversation) => call('open_conversation', { conversation }),
     warm: (conversation) => call('warm', { conversation }),
     draft: (conversation, message, text) => call('draft', { conversation, message, text }),
     previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),

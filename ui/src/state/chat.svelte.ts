@@ -186,6 +186,8 @@ export class Chat {
     this.closeEdit();
     this.leaf = leaf;
     await this.host.backend.setActiveLeaf(this.id, leaf).catch((cause) => this.fail(cause, null));
+    // Another branch is looked at.
+    if (this.host.isOpen(this)) void this.host.backend.openConversation(this.id).catch(() => undefined);
     void this.measureContext();
   }
 

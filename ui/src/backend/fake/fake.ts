@@ -150,6 +150,11 @@ export class FakeBackend implements Backend {
 
   // ---- the model and its cache
 
+  async openConversation(conversation: string | null): Promise<void> {
+    this.calls.push(`open ${conversation}`);
+    if (conversation) this.loadReleased();
+  }
+
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
     this.loadReleased();
