@@ -12,6 +12,8 @@
 mod backlog;
 mod cache;
 pub mod catalog;
+#[cfg(target_os = "linux")]
+mod cgroup;
 pub mod control;
 mod desk;
 mod draft;
