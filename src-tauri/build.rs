@@ -38,6 +38,7 @@ fn main() {
         "plan_model",
         "memory_limits",
         "set_memory_limits",
+        "reserve_context",
         "app_info",
         "open_link",
     ]);

@@ -50,6 +50,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         memory::plan_model,
         memory::memory_limits,
         memory::set_memory_limits,
+        memory::reserve_context,
         about::app_info,
         links::open_link,
     ]

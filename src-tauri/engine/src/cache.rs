@@ -90,8 +90,20 @@ impl Cache {
 
     /// Bytes of a pool that holds as long a session as the model can.
     pub(crate) fn pool_bytes_for_context(&self) -> u64 {
-        let num_slots = self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1;
-        (num_slots * self.model.kv_layout().slot_bytes()) as u64
+        (self.slots_for_context() * self.model.kv_layout().slot_bytes()) as u64
+    }
+
+    /// Takes the memory of as long a session as the model can have, at once: no turn fails for memory later.
+    ///
+    /// # Errors
+    /// When the pool is smaller, or the system does not give it.
+    pub fn reserve_context(&mut self) -> Result<()> {
+        self.pool.reserve(self.slots_for_context())
+    }
+
+    /// Slots of as long a session as the model can have, and one to copy a partly matching block from.
+    fn slots_for_context(&self) -> usize {
+        self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1
     }
 
     /// Bytes written to pool files since the model was loaded.

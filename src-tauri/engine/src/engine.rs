@@ -237,6 +237,19 @@ impl Engine {
         }
     }
 
+    /// Decides whether the pool of a model takes a whole context when the model is loaded, or memory as it is used. A pool that
+    /// is otherwise is given back, and taken as decided by the next turn.
+    ///
+    /// # Errors
+    /// When history cannot be written.
+    pub fn reserve(&self, model: String, whole_context: bool) -> Result<()> {
+        let request = Request::Reserve {
+            model,
+            whole_context,
+        };
+        self.ask(request).map(drop)
+    }
+
     /// Takes new limits. A pool of another size is made when the model is loaded next.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub use catalog::ModelEntry;
 pub use draft::draft_tokens;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};
-pub use limits::{KvChoice, MemoryLimits};
+pub use limits::{KvChoice, MemoryLimits, reserve_context, reserves_context};
 pub use loading::plan_of;
 pub use memory::{MemoryStats, Released, TierUse};
 pub use models::ModelInfo;

@@ -85,6 +85,13 @@ pub enum Request {
     /// Save everything and give back the pool and the weights, once a running reply has ended. The next turn loads them
     /// again.
     Release,
+    /// Decide whether the pool of a model takes a whole context when the model is loaded.
+    Reserve {
+        /// The model's name.
+        model: String,
+        /// At once, and not as it is used.
+        whole_context: bool,
+    },
     /// Take new limits. A pool of another size is made when the model is loaded next, so the memory is given back now.
     Limit {
         /// The limits.

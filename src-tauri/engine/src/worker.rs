@@ -209,6 +209,10 @@ impl Worker {
                 question::answer(question, &self.desk, cache, &self.store, drafted)
             }
             Request::Release => Ok(Answer::Released(self.release())),
+            Request::Reserve {
+                model,
+                whole_context,
+            } => self.reserve(&model, whole_context).map(|()| Answer::Done),
             Request::Limit { limits } => {
                 self.limit(limits);
                 Ok(Answer::Done)

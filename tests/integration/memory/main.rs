@@ -5,4 +5,5 @@ mod pins;
 mod plan;
 mod random;
 mod release;
+mod reserve;
 mod told;

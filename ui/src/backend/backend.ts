@@ -52,6 +52,8 @@ export interface Backend {
   releaseMemory(): Promise<Released>;
   memoryLimits(): Promise<MemoryLimits>;
   setMemoryLimits(limits: MemoryLimits): Promise<void>;
+  /** Whether a model takes the memory of its whole context when it is loaded, and not as it is used. */
+  reserveContext(model: string, wholeContext: boolean): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;

@@ -41,6 +41,7 @@ export function tauriBackend(): Backend {
     releaseMemory: () => call('release_memory'),
     memoryLimits: () => call('memory_limits'),
     setMemoryLimits: (limits) => call('set_memory_limits', { limits }),
+    reserveContext: (model, wholeContext) => call('reserve_context', { model, wholeContext }),
 
     cacheStats: () => call('cache_stats'),
     clearCache: () => call('clear_cache'),

@@ -107,9 +107,7 @@ fn pointing_at_another_conversation_does_not_cancel_the_one_that_is_opened() {
     let Some(Work::Other(Envelope { request, .. })) = desk.next(None, &mut || false) else {
         panic!("two requests wait")
     };
-    assert!(
-        matches!(request, Request::Open { conversation: Some(id) } if id.as_str() == "opened")
-    );
+    assert!(matches!(request, Request::Open { conversation: Some(id) } if id.as_str() == "opened"));
     assert!(!desk.has_open() && desk.has_warm());
 }
 

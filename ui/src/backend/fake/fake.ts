@@ -242,6 +242,13 @@ export class FakeBackend implements Backend {
     this.memory.limits = { ...limits };
   }
 
+  async reserveContext(model: string, wholeContext: boolean): Promise<void> {
+    const changed = this.memory.reserving.has(model) !== wholeContext;
+    if (wholeContext) this.memory.reserving.add(model);
+    else this.memory.reserving.delete(model);
+    if (changed) await this.releaseMemory();
+  }
+
   async cacheStats(): Promise<CacheStats> {
     const bytes = this.cache.numTokens() * this.memory.perToken();
     return { budget_bytes: 20e9, file_bytes: bytes, live_bytes: bytes, num_blocks: Math.ceil(this.cache.numTokens() / 64), pools: [] };
