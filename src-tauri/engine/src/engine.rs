@@ -237,11 +237,11 @@ impl Engine {
         }
     }
 
-    /// Decides whether the pool of a model takes a whole context when the model is loaded, or memory as it is used. A pool that
-    /// is otherwise is given back, and taken as decided by the next turn.
+    /// Decides whether the pool of a model takes a whole context when the model is loaded, or memory as it is used. The one
+    /// that is loaded comes again as decided.
     ///
     /// # Errors
-    /// When history cannot be written.
+    /// When that does not fit, with the numbers: nothing is decided then. When history cannot be written.
     pub fn reserve(&self, model: String, whole_context: bool) -> Result<()> {
         let request = Request::Reserve {
             model,

@@ -120,16 +120,21 @@ impl Worker {
         self.limits = limits;
     }
 
-    /// Decides whether a model's pool takes a whole context at once; it is given back where it is another now, and taken
-    /// as decided by the next turn.
+    /// Decides whether a model's pool takes a whole context at once. The one that is loaded comes again as decided; where that
+    /// does not fit, nothing is decided.
     pub(crate) fn reserve(&mut self, model: &str, whole_context: bool) -> Result<()> {
         let before = reserves_context(&self.desk.history(), model)?;
         reserve_context(&mut self.desk.history(), model, whole_context)?;
         let loaded = self.cache.as_ref().map(|cache| cache.model().name());
-        if before != whole_context && loaded == Some(model) {
-            self.unload();
+        if before == whole_context || loaded != Some(model) {
+            return Ok(());
         }
-        Ok(())
+        self.unload();
+        let outcome = self.load(Some(model));
+        if outcome.is_err() {
+            reserve_context(&mut self.desk.history(), model, before)?;
+        }
+        outcome
     }
 
     /// When the model has been idle for as long as was agreed, in Unix milliseconds.

@@ -20,7 +20,12 @@ impl Worker {
             self.pin_open();
             return Ok(());
         };
-        self.bring(&id, Evict::Any)
+        let outcome = self.bring(&id, Evict::Any);
+        if outcome.is_err() {
+            // The one before is not looked at any more, whatever became of this one.
+            self.pin_open();
+        }
+        outcome
     }
 
     /// Brings a conversation's blocks into the pool in case that it is opened. Makes way for a turn, and for the

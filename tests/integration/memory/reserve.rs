@@ -25,8 +25,6 @@ fn the_whole_context_is_taken_at_once_given_back_and_taken_again() {
     assert!(reserved(&chat) < BLOCKS * BLOCK);
     let name = chat.engine().loaded().expect("engine").expect("model").name;
     chat.engine().reserve(name, true).expect("decided");
-    assert_eq!(chat.engine().loaded().expect("engine"), None, "given back");
-    chat.engine().load(None).expect("load");
     let taken = reserved(&chat);
     assert!(taken >= BLOCKS * BLOCK, "{taken} before a word is said");
     assert!(chat.engine().memory().expect("memory").reserves_context);
@@ -43,10 +41,17 @@ fn the_whole_context_is_taken_at_once_given_back_and_taken_again() {
 #[test]
 fn a_context_that_does_not_fit_is_refused_when_the_model_is_loaded_with_the_numbers() {
     let mut chat = Chat::new(Subject::Real);
+    let limits = |blocks| MemoryLimits::pool(blocks * BLOCK);
+    chat.engine().limit(limits(BLOCKS - 1)).expect("limits");
     chat.engine().load(None).expect("load");
     let name = chat.engine().loaded().expect("engine").expect("model").name;
+    let refused = chat.engine().reserve(name.clone(), true);
+    assert_eq!(refused.expect_err("too little").code(), "memory_full");
+    chat.say("Hello.");
+    assert!(reserved(&chat) < 20 << 20, "nothing was decided");
+
+    chat.engine().limit(limits(BLOCKS)).expect("limits");
     chat.engine().reserve(name.clone(), true).expect("decided");
-    let limits = |blocks| MemoryLimits::pool(blocks * BLOCK);
     chat.engine().limit(limits(BLOCKS - 1)).expect("limits");
     let error = chat.engine().load(None).expect_err("too little");
     assert_eq!(error.code(), "memory_full");
@@ -60,7 +65,7 @@ fn a_context_that_does_not_fit_is_refused_when_the_model_is_loaded_with_the_numb
     chat.engine().load(None).expect("just enough");
     chat.engine().limit(limits(10)).expect("limits");
     chat.engine().reserve(name, false).expect("decided");
-    chat.say("Hello.");
+    chat.say("Hello again.");
 }
 
 #[test]

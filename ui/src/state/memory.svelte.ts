@@ -79,7 +79,7 @@ export class Memory {
     await this.refresh();
   }
 
-  /** Whether the model in memory takes its whole context at once; it is taken anew by the next message. */
+  /** Whether the model in memory takes its whole context at once; it comes again as decided, or says what it needs. */
   async reserve(wholeContext: boolean): Promise<void> {
     const model = this.stats?.model;
     if (!model) return;

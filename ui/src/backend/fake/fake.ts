@@ -246,7 +246,9 @@ export class FakeBackend implements Backend {
     const changed = this.memory.reserving.has(model) !== wholeContext;
     if (wholeContext) this.memory.reserving.add(model);
     else this.memory.reserving.delete(model);
-    if (changed) await this.releaseMemory();
+    if (!changed) return;
+    await this.releaseMemory();
+    await this.loadModel(model);
   }
 
   async cacheStats(): Promise<CacheStats> {
