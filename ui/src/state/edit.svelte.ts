@@ -4,7 +4,7 @@ import type { Typing } from './typing';
 
 const PREVIEW_AFTER_MS = 160;
 
-/** A message being edited: its new text, read ahead as it is written, and what sending it would cost. */
+/** A message being edited: its new text, read ahead as it is written, and what sending it would cost at most. */
 export class Edit {
   text = $state('');
   cost = $state.raw<EditCost | null>(null);
