@@ -37,6 +37,11 @@ fn main() {
         "plan_model",
         "memory_limits",
         "set_memory_limits",
+        "privacy_state",
+        "protect",
+        "unprotect",
+        "change_secret",
+        "unlock",
         "app_info",
         "open_link",
     ]);

@@ -23,6 +23,7 @@ pub mod machine;
 mod memory;
 mod plan;
 mod pool;
+mod privacy;
 mod prompt;
 mod question;
 mod rates;
@@ -50,6 +51,7 @@ pub use models::ModelInfo;
 pub use plan::{
     CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
+pub use privacy::{PrivacyState, rewrite_some};
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};

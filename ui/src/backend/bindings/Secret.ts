@@ -1,0 +1,1 @@
+export type Secret = { "with": "passphrase", passphrase: string } | { "with": "keychain" };
