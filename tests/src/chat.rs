@@ -1,5 +1,7 @@
 //! One conversation in a real engine over a real data folder.
 
+mod privacy;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,7 +11,7 @@ use engine::{
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
-    NewConversation, Prefill, Role, Sampling,
+    NewConversation, Passphrase, Prefill, Role, Sampling,
 };
 use tempfile::TempDir;
 
@@ -37,6 +39,7 @@ pub struct Chat {
     home: Home,
     subject: Subject,
     pool_bytes: u64,
+    passphrase: Option<Passphrase>,
     open: Option<Open>,
     /// The conversation that is open.
     pub conversation: ConversationId,
@@ -79,6 +82,7 @@ impl Chat {
             home: Home::Own(home),
             subject,
             pool_bytes: 256 << 20,
+            passphrase: None,
             open: None,
             conversation: ConversationId::from(String::new()),
             max_tokens: 8,
@@ -94,6 +98,7 @@ impl Chat {
             home: Home::Borrowed(home.to_owned()),
             subject,
             pool_bytes: 256 << 20,
+            passphrase: None,
             open: None,
             conversation: ConversationId::from(conversation.to_owned()),
             max_tokens: 8,
@@ -111,7 +116,8 @@ impl Chat {
             .expect("data folder")
             .flatten()
         {
-            if file.file_name().to_string_lossy().starts_with("history") {
+            let name = file.file_name();
+            if name == "key.json" || name.to_string_lossy().starts_with("history") {
                 std::fs::copy(file.path(), home.path().join(file.file_name()))
                     .expect("copy of history");
             }
@@ -120,6 +126,7 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
+            passphrase: self.passphrase.clone(),
             open: None,
             conversation: self.conversation.clone(),
             max_tokens: self.max_tokens,
@@ -159,10 +166,11 @@ impl Chat {
     /// Starts an engine over the folder.
     pub fn start(&mut self) {
         let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
-        let history = Arc::new(Mutex::new(
-            History::open(&folder.history_path()).expect("history"),
-        ));
-        let store = BlockStore::open(&folder.kv_path(), Budget::Bytes(4 << 30));
+        let history = History::unlock(&folder.history_path(), self.passphrase.as_ref());
+        let history = history.expect("history");
+        let (budget, seal) = (Budget::Bytes(4 << 30), history.seal());
+        let store = BlockStore::open_under(&folder.kv_path(), budget, seal);
+        let history = Arc::new(Mutex::new(history));
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),

@@ -26,6 +26,7 @@ mod memory;
 mod pins;
 mod plan;
 mod pool;
+mod privacy;
 mod prompt;
 mod question;
 mod rates;
@@ -54,6 +55,7 @@ pub use models::ModelInfo;
 pub use plan::{
     CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
+pub use privacy::{PrivacyState, rewrite_some};
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};

@@ -22,6 +22,9 @@ const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] 
   message_missing: { title: 'This message is gone', advice: 'Read the conversation again from disk.', remedies: ['reload'] },
   busy: { title: 'The model is busy', advice: 'Another reply is being written. Wait for it, or stop it.', remedies: ['retry'] },
   invalid_argument: { title: 'That cannot be done', advice: 'Change it and try again.', remedies: [] },
+  locked: { title: 'The conversations are locked', advice: 'Start Reprise again and say the passphrase.', remedies: [] },
+  wrong_passphrase: { title: 'This is not the passphrase', advice: 'Try again.', remedies: [] },
+  keychain: { title: 'The keychain cannot be used', advice: 'Use a passphrase instead.', remedies: [] },
   storage: { title: 'It could not be saved', advice: 'Check that the disk has room and the data folder can be written.', remedies: ['retry'] },
   internal: { title: 'Something went wrong', advice: 'Nothing you wrote is lost. Try again.', remedies: ['retry'] },
 };
