@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::control::Control;
-use engine::{Engine, EngineConfig, MemoryLimits};
-use store::{BlockStore, DataFolder, History};
+use engine::{Engine, EngineConfig, EngineProcess};
+use store::{DataFolder, History};
 use tauri::ipc::{CommandArg, CommandItem, InvokeError};
 use tauri::{Manager, Runtime};
 
@@ -20,7 +20,7 @@ pub(crate) struct App {
     /// Lets `reprise-cli engine` ask for memory; without it, nobody can. After the engine: who waits for an answer then
     /// gets one, and this does not wait for them.
     _control: Option<Control>,
-    history: Arc<Mutex<History>>,
+    history: Mutex<History>,
     pub(crate) data: DataFolder,
 }
 
@@ -28,17 +28,9 @@ impl App {
     /// Takes the data folder and starts the engine on it. A missing model is no error: turns will say so.
     pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
         let data = DataFolder::open(data_dir)?;
-        let history = Arc::new(Mutex::new(History::open(&data.history_path())?));
-        let limits = MemoryLimits::read(&lock(&history))?;
-        let blocks = BlockStore::open(&data.kv_path(), limits.disk_budget());
-        let config = EngineConfig {
-            models_folder: data.models_path(),
-            digests: Some(data.path().join("digests.json")),
-            limits,
-            threads: EngineConfig::threads_beside_a_window(),
-            clock: now_ms,
-        };
-        let engine = Engine::start(config, Arc::clone(&history), blocks)?;
+        let history = Mutex::new(History::open(&data.history_path())?);
+        let threads = EngineConfig::threads_beside_a_window();
+        let engine = Engine::spawn(EngineProcess::beside(data.path().to_owned(), threads)?)?;
         let control = engine
             .listen(data.path())
             .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))

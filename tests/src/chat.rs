@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{
-    Answer, ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Request, Shorten, Turn,
-    TurnEvent, TurnOptions,
+    Answer, ContextUse, EditCost, Engine, EngineConfig, EngineProcess, MemoryLimits, Request,
+    Shorten, Turn, TurnEvent, TurnOptions,
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
@@ -13,7 +13,7 @@ use store::{
 };
 use tempfile::TempDir;
 
-use crate::Subject;
+use crate::{Subject, engine_program};
 
 /// What a turn ended with.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub struct Chat {
     home: Home,
     subject: Subject,
     pool_bytes: u64,
+    /// The engine runs in a process of its own.
+    is_apart: bool,
     open: Option<Open>,
     /// The conversation that is open.
     pub conversation: ConversationId,
@@ -79,6 +81,7 @@ impl Chat {
             home: Home::Own(home),
             subject,
             pool_bytes: 256 << 20,
+            is_apart: false,
             open: None,
             conversation: ConversationId::from(String::new()),
             max_tokens: 8,
@@ -94,6 +97,7 @@ impl Chat {
             home: Home::Borrowed(home.to_owned()),
             subject,
             pool_bytes: 256 << 20,
+            is_apart: false,
             open: None,
             conversation: ConversationId::from(conversation.to_owned()),
             max_tokens: 8,
@@ -120,6 +124,7 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
+            is_apart: self.is_apart,
             open: None,
             conversation: self.conversation.clone(),
             max_tokens: self.max_tokens,
@@ -159,14 +164,29 @@ impl Chat {
     /// Starts an engine over the folder.
     pub fn start(&mut self) {
         let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
-        let history = Arc::new(Mutex::new(
-            History::open(&folder.history_path()).expect("history"),
-        ));
+        let mut history = History::open(&folder.history_path()).expect("history");
+        let limits = MemoryLimits::pool(self.pool_bytes);
+        if self.is_apart {
+            // A process of its own reads them there.
+            limits.write(&mut history).expect("limits");
+            let process = EngineProcess {
+                program: engine_program(),
+                data_folder: folder.path().to_owned(),
+                threads: EngineConfig::default_threads(),
+            };
+            self.open = Some(Open {
+                engine: Engine::spawn(process).expect("engine"),
+                history: Arc::new(Mutex::new(history)),
+                _folder: folder,
+            });
+            return;
+        }
+        let history = Arc::new(Mutex::new(history));
         let store = BlockStore::open(&folder.kv_path(), Budget::Bytes(4 << 30));
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),
-            limits: MemoryLimits::pool(self.pool_bytes),
+            limits,
             threads: EngineConfig::default_threads(),
             clock: || 1_700_000_000_000,
         };
@@ -176,6 +196,13 @@ impl Chat {
             history,
             _folder: folder,
         });
+    }
+
+    /// Restarts with the engine in a process of its own.
+    pub fn restart_apart(&mut self) {
+        self.stop();
+        self.is_apart = true;
+        self.start();
     }
 
     /// Restarts with pools of `pool_bytes`.

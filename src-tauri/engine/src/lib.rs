@@ -23,6 +23,7 @@ pub mod machine;
 mod memory;
 mod plan;
 mod pool;
+pub mod process;
 mod prompt;
 mod question;
 mod rates;
@@ -50,6 +51,7 @@ pub use models::ModelInfo;
 pub use plan::{
     CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
+pub use process::EngineProcess;
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};

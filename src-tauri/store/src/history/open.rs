@@ -19,12 +19,54 @@ impl History {
         Self::open_with(path, MIGRATIONS)
     }
 
+    /// Opens the history that another process has open and looks after: it is whole and of this version. Replies that nobody
+    /// generates any more become interrupted and keep the words that were shown.
+    pub fn join(path: &Path) -> Result<History> {
+        let connection = connect(path)?;
+        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let supported = MIGRATIONS.len() as u32;
+        if version != supported {
+            return Err(Error::HistoryTooNew {
+                path: path.to_owned(),
+                found: version,
+                supported,
+            });
+        }
+        prepare(&connection)?;
+        let mut history = History {
+            connection,
+            clean_marker: None,
+            log: with_suffix(path, "-wal"),
+        };
+        history.durable(reply::interrupt_all)?;
+        Ok(history)
+    }
+
     pub(super) fn open_with(path: &Path, migrations: &[&[&str]]) -> Result<History> {
         open(path, migrations).map_err(|error| match error {
             Error::Sqlite(error) if is_corrupt(&error) => corrupt(path, error.to_string()),
             other => other,
         })
     }
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // Two processes may write: the window's and the engine's.
+    connection.busy_timeout(Duration::from_secs(5))?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection) -> Result<()> {
+    connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
+        row.get::<_, String>(0)
+    })?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    Ok(())
 }
 
 fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
@@ -39,9 +81,7 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
         return Err(corrupt(path, "the file is empty".to_owned()));
     }
     file::open_private(path).map_err(io)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    let connection = connect(path)?;
 
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let supported = migrations.len() as u32;
@@ -52,13 +92,7 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
             supported,
         });
     }
-    connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
-        row.get::<_, String>(0)
-    })?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", "ON")?;
-    connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
-    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    prepare(&connection)?;
     if version > 0 && !was_clean {
         check_integrity(path, &connection)?;
     }
@@ -85,7 +119,7 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
     }
     let mut history = History {
         connection,
-        clean_marker,
+        clean_marker: Some(clean_marker),
         log: with_suffix(path, "-wal"),
     };
     history.durable(reply::interrupt_all)?;
