@@ -21,6 +21,7 @@ fn main() {
         "continue_reply",
         "shorten",
         "stop",
+        "open_conversation",
         "warm",
         "draft",
         "preview_edit",
@@ -37,6 +38,7 @@ fn main() {
         "plan_model",
         "memory_limits",
         "set_memory_limits",
+        "reserve_context",
         "app_info",
         "open_link",
     ]);

@@ -14,8 +14,10 @@ use std::ops::Range;
 
 use crate::KvLayout;
 use crate::cpu::{self, Path};
+use crate::key_balance::{self, KeyBalance};
 use crate::layout::Side;
 use crate::pool::Memory;
+use crate::rope::RopeKind;
 use segment::Segment;
 pub(crate) use segment::{Parts, Scratch};
 
@@ -49,6 +51,28 @@ pub(crate) struct Attention<'a> {
     pub(crate) params: AttentionParams,
     /// Query heads per KV head: head h belongs to KV head `h / group`.
     pub(crate) group: usize,
+    /// What was done to the keys before they were rounded, if anything was.
+    pub(crate) centers: Option<Centers<'a>>,
+}
+
+/// What was taken off the keys of each block, and the angles that it depends on.
+#[derive(Clone, Copy)]
+pub(crate) struct Centers<'a> {
+    pub(crate) balance: &'a KeyBalance,
+    /// `[positions, head_dim / 2]`
+    pub(crate) cos: &'a [f32],
+    /// `[positions, head_dim / 2]`
+    pub(crate) sin: &'a [f32],
+    pub(crate) kind: RopeKind,
+}
+
+impl<'a> Centers<'a> {
+    /// Cosines and sines of the middle of a block.
+    pub(crate) fn angles(&self, block: usize, head_dim: usize) -> (&'a [f32], &'a [f32]) {
+        let middle = key_balance::middle(block);
+        let row = middle * head_dim / 2..(middle + 1) * head_dim / 2;
+        (&self.cos[row.clone()], &self.sin[row])
+    }
 }
 
 /// The queries of some tokens for some KV heads.

@@ -6,7 +6,7 @@ use crate::lanes::{Lanes, Scalar};
 
 /// Counts changes of what the operations compute. Bump it with any change of an order of accumulation, a rounding or a
 /// format: cached keys and values of another epoch are never used.
-const NUMERICS_EPOCH: u32 = 2;
+const NUMERICS_EPOCH: u32 = 3;
 
 /// An instruction path. All give the same bits (see [`Lanes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

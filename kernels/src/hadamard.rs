@@ -9,8 +9,9 @@ widened! {
     pub(crate) fn hadamard(x: &mut [f32], dim: usize) = rotate
 }
 
+/// As `hadamard`, in a caller that was compiled for the path.
 #[inline(always)]
-fn rotate(x: &mut [f32], dim: usize) {
+pub(crate) fn rotate(x: &mut [f32], dim: usize) {
     let size = 1 << dim.trailing_zeros();
     let scale = 1.0 / (size as f32).sqrt();
     for x in x.chunks_exact_mut(size) {

@@ -18,6 +18,8 @@ pub(crate) struct Rounded {
     halves: Vec<u16>,
     quants: Vec<i8>,
     scales: Vec<f16>,
+    /// What is taken off a key first, `[head_dim]`.
+    pub(crate) center: Vec<f32>,
 }
 
 impl Rounded {

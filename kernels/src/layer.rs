@@ -15,8 +15,9 @@ mod tests;
 
 use std::ops::Range;
 
-use crate::attention::{Attention, Queries, Scratch};
+use crate::attention::{Attention, Centers, Queries, Scratch};
 use crate::hadamard::hadamard;
+use crate::key_balance::{HeadSums, KeyBalance};
 use crate::kv_write::Rounded;
 use crate::layout::{Side, TILE_TOKENS};
 use crate::output::Shared;
@@ -87,6 +88,7 @@ pub struct Layers {
     layout: KvLayout,
     hidden: usize,
     inner: usize,
+    balance: Option<KeyBalance>,
 }
 
 /// Where the tokens of a call stand.
@@ -98,7 +100,7 @@ pub struct Place<'a> {
     pub pool: &'a KvPool,
     /// Its slots.
     pub table: &'a [u32],
-    /// Cosines of the rotary angles `[positions, head_dim / 2]`, from position 0 on.
+    /// Cosines of the rotary angles `[positions, head_dim / 2]`, from position 0 on, to the end of the last token's block.
     pub cos: &'a [f32],
     /// Sines, as `cos`.
     pub sin: &'a [f32],
@@ -174,20 +176,76 @@ impl Layers {
             layout,
             hidden,
             inner,
+            balance: None,
+        })
+    }
+
+    /// With keys balanced wherever their format rotates them; an error if the balance is that of other layers.
+    pub fn balanced(self, balance: KeyBalance) -> Result<Layers> {
+        if !balance.fits(&self.layout) {
+            return Err(Error::argument(OP, "key balance of another model"));
+        }
+        Ok(Layers {
+            balance: Some(balance),
+            ..self
         })
     }
 
     /// Runs the tokens whose embeddings are `x` `[n, hidden]` through all layers, in place, and writes their keys and values.
     /// With `last_only` every key and value is written, but only the last token's row of `x` is the result.
     pub fn forward(&self, team: &Team, x: &mut [f32], place: Place, last_only: bool) -> Result<()> {
+        self.walk(team, x, place, last_only, None)
+    }
+
+    /// Runs the tokens of a whole sequence as `forward` does, and finds from their keys and queries what balances keys.
+    pub fn measure(&self, team: &Team, x: &mut [f32], place: Place) -> Result<KeyBalance> {
+        let (n, dim) = (x.len() / self.hidden, self.layout.head_dim);
+        if place.offset != 0 || n == 0 {
+            return Err(Error::argument(
+                OP,
+                "keys are measured over a whole sequence",
+            ));
+        }
+        let (layers, kv_heads) = (self.layers.len(), self.layout.num_kv_heads);
+        let of_token = (1 + self.params.num_heads / kv_heads) * dim;
+        let mut samples = vec![0f32; layers * kv_heads * n * of_token];
+        self.walk(team, x, place, false, Some(Shared::new(&mut samples)))?;
+        let heads = samples.chunks_exact(n * of_token).map(|head| {
+            let mut tokens = head
+                .chunks_exact(of_token)
+                .map(|sample| sample.split_at(dim));
+            let (first, _) = tokens.next().expect("a token");
+            let mut sums = HeadSums::new(first);
+            tokens.for_each(|(key, queries)| sums.add(key, queries));
+            sums
+        });
+        let sums: Vec<HeadSums> = heads.collect();
+        Ok(KeyBalance::of(&sums, self.params.rope_kind))
+    }
+
+    fn walk(
+        &self,
+        team: &Team,
+        x: &mut [f32],
+        place: Place,
+        last_only: bool,
+        samples: Option<Shared<f32>>,
+    ) -> Result<()> {
         let n = x.len() / self.hidden;
         let end = place
             .offset
             .checked_add(n)
             .filter(|_| x.len() == n * self.hidden);
         let half = self.layout.head_dim / 2;
-        let end = end.filter(|end| end * half <= place.cos.len().min(place.sin.len()));
         let layout = *place.pool.layout();
+        let is_balanced = self.balance.is_some() && layout.format.key.is_rotated();
+        let end = end.filter(|end| {
+            let angles = match is_balanced {
+                true => end.next_multiple_of(BLOCK_TOKENS),
+                false => *end,
+            };
+            angles * half <= place.cos.len().min(place.sin.len())
+        });
         let same_shape = KvLayout {
             format: layout.format,
             ..self.layout
@@ -217,6 +275,17 @@ impl Layers {
                 x,
                 queries,
                 n,
+                samples,
+                centers: self
+                    .balance
+                    .as_ref()
+                    .filter(|_| is_balanced)
+                    .map(|balance| Centers {
+                        balance,
+                        cos: place.cos,
+                        sin: place.sin,
+                        kind: self.params.rope_kind,
+                    }),
             };
             match Panels::cut(n, team.threads()) {
                 Some(panels) => pass.by_panels(team, &panels, last_only),
@@ -239,6 +308,9 @@ struct Pass<'a> {
     /// Of one layer at a time, with rope, scaled, and rotated where the keys are: `[n, heads * head_dim]`
     queries: Shared<'a, f32>,
     n: usize,
+    /// Where keys and queries go before rope, if somebody asks: `[layers, kv_heads, n, 1 + group, head_dim]`, the key first.
+    samples: Option<Shared<'a, f32>>,
+    centers: Option<Centers<'a>>,
 }
 
 /// One thread's memory.
@@ -264,6 +336,7 @@ impl<'a> Pass<'a> {
             table: self.place.table,
             params: self.layers.params.attention,
             group: self.layers.params.num_heads / self.layout.num_kv_heads,
+            centers: self.centers,
         }
     }
 
@@ -321,6 +394,15 @@ impl<'a> Pass<'a> {
             rms_norm(member.path(), q, query_norm, params.norm_eps);
             rms_norm(member.path(), k, key_norm, params.norm_eps);
         }
+        if let Some(samples) = self.samples {
+            let index = (layer * layout.num_kv_heads + kv_head) * self.n + token;
+            let start = index * (k.len() + q.len());
+            // SAFETY: every token and head has a place of its own, written once.
+            let sample = unsafe { samples.write(start..start + k.len() + q.len()) };
+            let (key, queries) = sample.split_at_mut(k.len());
+            key.copy_from_slice(k);
+            queries.copy_from_slice(q);
+        }
         let position = self.place.offset + token;
         let angles = position * dim / 2..(position + 1) * dim / 2;
         let (cos, sin) = (&self.place.cos[angles.clone()], &self.place.sin[angles]);
@@ -328,6 +410,12 @@ impl<'a> Pass<'a> {
         rope(member.path(), k, cos, sin, params.rope_kind);
         for q in q.iter_mut() {
             *q *= params.attention.scale;
+        }
+        if let Some(centers) = &self.centers {
+            let head = centers.balance.head(layer, kv_head, layout);
+            let angles = centers.angles(position / BLOCK_TOKENS, dim);
+            head.queries(q);
+            head.key(k, position, angles, params.rope_kind, &mut rounded.center);
         }
         if layout.format.key.is_rotated() {
             hadamard(member.path(), q, dim);

@@ -17,8 +17,19 @@ widened! {
     pub(crate) fn rope(x: &mut [f32], cos: &[f32], sin: &[f32], kind: RopeKind) = rotate
 }
 
+impl RopeKind {
+    /// The elements of a head that are rotated together by angle `i`.
+    pub(crate) fn pair(self, i: usize, head_dim: usize) -> [usize; 2] {
+        match self {
+            RopeKind::Interleaved => [2 * i, 2 * i + 1],
+            RopeKind::Halves => [i, i + head_dim / 2],
+        }
+    }
+}
+
+/// As `rope`, in a caller that was compiled for the path.
 #[inline(always)]
-fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], kind: RopeKind) {
+pub(crate) fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], kind: RopeKind) {
     let half = cos.len();
     for x in x.chunks_exact_mut(2 * half) {
         match kind {

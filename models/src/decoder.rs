@@ -1,17 +1,18 @@
 //! The one decoder: embedding, layers, norm, head. Architectures differ by data.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
 use kernels::{
-    Arena, AttentionParams, KvLayout, KvPool, Layer, LayerParams, Layers, Projection,
-    QuantizedMatrix, Team, rms_norm,
+    Arena, AttentionParams, BLOCK_TOKENS, KeyBalance, KvLayout, KvPool, Layer, LayerParams, Layers,
+    Projection, QuantizedMatrix, Team, rms_norm,
 };
 
 use crate::config::{Architecture, ModelConfig};
 use crate::error::Result;
 use crate::gguf::GgufFile;
-use crate::rope_table::RopeTable;
+use crate::rope_table::{RopeTable, Rows};
 
 /// The weights and what it takes to run them.
 pub(crate) struct Decoder {
@@ -33,6 +34,18 @@ pub(crate) struct Place<'a> {
     pub(crate) offset: usize,
     pub(crate) pool: &'a KvPool,
     pub(crate) table: &'a [u32],
+}
+
+impl<'a> Place<'a> {
+    fn with(self, rows: &'a Rows) -> kernels::Place<'a> {
+        kernels::Place {
+            offset: self.offset,
+            pool: self.pool,
+            table: self.table,
+            cos: &rows.cos,
+            sin: &rows.sin,
+        }
+    }
 }
 
 impl Decoder {
@@ -91,16 +104,10 @@ impl Decoder {
         place: Place<'_>,
         last_only: bool,
     ) -> Result<Vec<f32>> {
-        let rows = self.rope.rows(place.offset + tokens.len());
         let mut x = Vec::new(); // [n, hidden_size]
         self.embedding.embedding(tokens, &mut x)?;
-        let at = kernels::Place {
-            offset: place.offset,
-            pool: place.pool,
-            table: place.table,
-            cos: &rows.cos,
-            sin: &rows.sin,
-        };
+        let rows = self.rope_rows(tokens, place);
+        let at = place.with(&rows);
         self.layers.forward(&self.team, &mut x, at, last_only)?;
         let x = match last_only {
             true => &mut x[(tokens.len() - 1) * self.norm.len()..],
@@ -109,6 +116,28 @@ impl Decoder {
         rms_norm(self.team.path(), x, &self.norm, self.norm_eps);
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         Ok(head.forward(x, &self.team)?)
+    }
+
+    /// What balances keys, measured over `tokens`.
+    pub(crate) fn measure_keys(&self, tokens: &[u32], place: Place<'_>) -> Result<KeyBalance> {
+        let mut x = Vec::new(); // [n, hidden_size]
+        self.embedding.embedding(tokens, &mut x)?;
+        let rows = self.rope_rows(tokens, place);
+        Ok(self.layers.measure(&self.team, &mut x, place.with(&rows))?)
+    }
+
+    /// The decoder with its keys balanced.
+    pub(crate) fn balanced(self, balance: KeyBalance) -> Result<Decoder> {
+        Ok(Decoder {
+            layers: self.layers.balanced(balance)?,
+            ..self
+        })
+    }
+
+    /// Angles as far as the block of the last token.
+    fn rope_rows(&self, tokens: &[u32], place: Place<'_>) -> Arc<Rows> {
+        let end = place.offset + tokens.len();
+        self.rope.rows(end.next_multiple_of(BLOCK_TOKENS))
     }
 }
 

@@ -52,6 +52,11 @@ impl DigestCache {
         }
     }
 
+    /// The folder of its file.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.path.as_deref()?.parent()
+    }
+
     /// The digest of the file's content.
     pub fn digest(&self, file: &Path) -> Result<[u8; 32]> {
         let read = |source| Error::Read {

@@ -13,12 +13,13 @@ pub struct Fingerprint(pub [u8; 32]);
 const DECODER_NUMERICS: u32 = 1;
 
 impl Fingerprint {
-    /// `tokenizer` is its digest, which covers the BOS policy.
+    /// `tokenizer` is its digest, which covers the BOS policy; `balance` are the numbers that keys are balanced with.
     pub(crate) fn of(
         config: &ModelConfig,
         layout: &KvLayout,
         weights: &[u8; 32],
         tokenizer: &[u8; 32],
+        balance: Option<&[f32]>,
     ) -> Fingerprint {
         let mut text = String::from("reprise fingerprint 1\n");
         let mut line = |name: &str, value: String| {
@@ -47,6 +48,11 @@ impl Fingerprint {
         };
         line("keys", of(layout.format.key));
         line("values", of(layout.format.value));
+        let balance = balance.map(|numbers| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+            blake3::hash(&bytes).to_hex().to_string()
+        });
+        line("balance", balance.unwrap_or("none".into()));
         line(
             "endian",
             if cfg!(target_endian = "little") {
@@ -125,6 +131,7 @@ mod tests {
                 &config.kv_layout(KvFormat::F16),
                 &[weights; 32],
                 &[tokenizer; 32],
+                None,
             )
         };
         let mut all = vec![of(&base, 0, 0), of(&base, 1, 0), of(&base, 0, 1)];
@@ -150,8 +157,13 @@ mod tests {
                 .filter(|value| (key, *value) != (KvDtype::F16, KvDtype::F16))
             {
                 let layout = base.kv_layout(KvFormat { key, value });
-                all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32]));
+                all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32], None));
             }
+        }
+        for balance in [[1.0, 2.0], [1.0, 2.5]] {
+            let layout = base.kv_layout(KvFormat::F16);
+            let balance = Some(&balance[..]);
+            all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32], balance));
         }
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());

@@ -21,6 +21,7 @@ mod footprint;
 mod gguf;
 mod header;
 mod jinja;
+mod key_balance;
 mod kv_quality;
 mod marker;
 mod model;

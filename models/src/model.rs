@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
+use crate::key_balance;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -84,9 +85,27 @@ impl Model {
         let template = ChatTemplate::read(&file, &tokenizer)?;
         let decoder = Decoder::load(&file, &config, layout, team, options.float_weights)?;
         let weights = digests.digest(path)?;
+        let plain = Fingerprint::of(&config, &layout, &weights, &tokenizer.digest(), None);
+        let (decoder, balance) = match format.key.is_rotated() {
+            true => {
+                // Which weights, tokenizer and arithmetic: all that it depends on. Weights kept as f32 are others.
+                let folder = digests.folder().filter(|_| !options.float_weights);
+                let balance = key_balance::of(&decoder, &config, &tokenizer, folder, &plain.0)?;
+                let numbers = balance.numbers();
+                (decoder.balanced(balance)?, Some(numbers))
+            }
+            false => (decoder, None),
+        };
+        let tokenizer_digest = tokenizer.digest();
         Ok(Model {
             name: name_of(path),
-            fingerprint: Fingerprint::of(&config, &layout, &weights, &tokenizer.digest()),
+            fingerprint: Fingerprint::of(
+                &config,
+                &layout,
+                &weights,
+                &tokenizer_digest,
+                balance.as_deref(),
+            ),
             info: info(&file, &config, &layout),
             weights_bytes: weights_bytes(&file),
             footprint: Footprint::of(&file, &config),

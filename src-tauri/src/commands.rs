@@ -33,6 +33,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         turns::continue_reply,
         turns::shorten,
         turns::stop,
+        turns::open_conversation,
         turns::warm,
         turns::draft,
         turns::preview_edit,
@@ -49,6 +50,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         memory::plan_model,
         memory::memory_limits,
         memory::set_memory_limits,
+        memory::reserve_context,
         about::app_info,
         links::open_link,
     ]

@@ -94,7 +94,8 @@ async fn a_conversation_resumes_in_the_real_window_and_an_edit_costs_its_suffix(
     let edited = window.next_reply(|replies| replies.len() == 1).await;
     let counts = edited.prefill.expect("counts");
     assert_eq!(prompt_tokens(&edited), of, "{line:?}, {edited:?}");
-    assert_eq!(of - counts.computed, keeps, "{line:?}, {edited:?}");
+    // Some of the new words may have been read ahead since.
+    assert!(of - counts.computed >= keeps, "{line:?}, {edited:?}");
     assert!(keeps > 90 && counts.computed < 60, "{line:?}, {edited:?}");
     assert!(
         window.text("branch-count").await.contains('2'),

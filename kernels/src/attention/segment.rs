@@ -101,6 +101,9 @@ pub(crate) struct Scratch {
     pub(super) wide_values: Vec<f32>,
     /// Scores, then weights: `[CHUNK_ROWS, 64]`
     pub(super) scores: Vec<f32>,
+    /// What was taken off a block's keys, and off the first key of all, `[head_dim]`.
+    pub(super) center: Vec<f32>,
+    pub(super) first_center: Vec<f32>,
     /// The queries as quantized keys meet them: `[kv_heads][chunks of CHUNK_ROWS rows]`.
     pub(super) queries: Vec<Activations>,
     pub(super) total: Vec<f32>,
@@ -206,6 +209,15 @@ impl Segment<'_> {
         let last = within(&(0..queries.positions.end), start).end;
         let (keys, values) = attention.tiles(queries.kv_heads.start + head, block);
         let few = rows <= FEW_ROWS && dim.is_multiple_of(LANES);
+        if let Some(centers) = &attention.centers {
+            let kv_head = queries.kv_heads.start + head;
+            let head = centers.balance.head(attention.layer, kv_head, layout);
+            let angles = centers.angles(block, dim);
+            head.rotated_center(angles, centers.kind, &mut scratch.center);
+            if block == 0 {
+                head.rotated_first(&mut scratch.first_center);
+            }
+        }
         // SAFETY: the machine has the instructions, by the caller's promise. Tiles and scratch have the sizes of `take_in`;
         // the rows of a chunk are inside queries and part; tokens of the block below `last` have been written.
         unsafe {
@@ -229,6 +241,14 @@ impl Segment<'_> {
                     let scores = scratch.scores[i * BLOCK_TOKENS..].first_chunk_mut();
                     let scores: &mut [f32; BLOCK_TOKENS] = scores.expect("a row of scores");
                     let state = &mut part[row * row_floats..][..row_floats];
+                    if attention.centers.is_some() {
+                        let q = &q[i * dim..][..dim];
+                        let (first, lacking) = (scores[0], dot(q, &scratch.center));
+                        scores.iter_mut().for_each(|score| *score += lacking);
+                        if block == 0 {
+                            scores[0] = first + dot(q, &scratch.first_center);
+                        }
+                    }
                     weigh(scores, of_row(row), attention.params.softcap, state);
                 }
                 let sums = tile::Target {
@@ -293,6 +313,23 @@ fn weigh(
             *value *= rescale;
         }
     }
+}
+
+/// The product of two rows of a multiple of `LANES` elements, summed in lanes.
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0f32; LANES];
+    for (a, b) in a
+        .as_chunks::<LANES>()
+        .0
+        .iter()
+        .zip(b.as_chunks::<LANES>().0)
+    {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    fold(lanes, |a, b| a + b)
 }
 
 /// The second where they do not compare.

@@ -134,6 +134,7 @@ impl Cache {
                 table: &self.table,
                 params: case.params,
                 group,
+                centers: None,
             };
             let mut out = vec![f32::NAN; case.q.len()];
             let mut first = 0;

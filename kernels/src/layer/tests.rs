@@ -86,16 +86,34 @@ fn model_with(dtype: GgmlDType, rope_kind: RopeKind, full: bool, format: KvForma
     };
     let angles = (0..POSITIONS).flat_map(|p| (0..16).map(move |i| p as f64 * 0.7f64.powi(i)));
     let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
-    Model {
+    let mut model = Model {
         layers: Layers::new(layers.collect(), params, KvLayout { format, ..LAYOUT }).unwrap(),
         cos,
         sin,
+    };
+    if format.key.is_rotated() {
+        let balance = model.measure(&Team::new(2));
+        model.layers = model.layers.balanced(balance).unwrap();
     }
+    model
 }
 
 impl Model {
     fn layout(&self) -> &KvLayout {
         &self.layers.layout
+    }
+
+    /// The balance of its keys over some tokens.
+    fn measure(&self, team: &Team) -> KeyBalance {
+        let layout = KvLayout {
+            format: KvFormat::F16,
+            ..LAYOUT
+        };
+        let pool = KvPool::reserved(layout, 7).unwrap();
+        let mut x = floats(77, 100 * HIDDEN);
+        self.layers
+            .measure(team, &mut x, self.place(&pool, 0))
+            .unwrap()
     }
 
     fn pool(&self) -> KvPool {
@@ -182,6 +200,48 @@ fn other_formats_of_keys_and_values_cost_what_they_round() {
         let error = relative_error(&got, &model.reference(&x));
         assert!((most / 100.0..most).contains(&error), "{format}: {error}");
     }
+}
+
+#[test]
+fn the_balance_of_keys_is_the_same_from_panels_and_rows_with_any_threads() {
+    let model = model(GgmlDType::Q4_1, RopeKind::Halves, true);
+    let want = model.measure(&Team::new(1));
+    assert_eq!(model.measure(&Team::new(3)), want);
+    assert_eq!(model.measure(&Team::on(Path::Scalar, 2)), want);
+    assert!(want.numbers().iter().all(|number| number.is_finite()));
+}
+
+#[test]
+fn balanced_keys_are_rounded_with_less_error() {
+    let x = floats(1, 200 * HIDDEN);
+    let of = |is_balanced: bool| {
+        let mut model = model_with(
+            GgmlDType::F32,
+            RopeKind::Halves,
+            true,
+            KvFormat {
+                key: KvDtype::Q4,
+                value: KvDtype::F16,
+            },
+        );
+        // Biases as those of Qwen 2: what keys have in common is most of them.
+        for layer in &mut model.layers.layers {
+            for bias in layer.key.bias.iter_mut().flatten() {
+                *bias *= 10.0;
+            }
+            layer.head_norms = None;
+        }
+        model.layers.balance = None;
+        if is_balanced {
+            model.layers.balance = Some(model.measure(&Team::new(2)));
+        }
+        relative_error(
+            &model.run(&x, &[200], &Team::new(2)).0,
+            &model.reference(&x),
+        )
+    };
+    let (plain, balanced) = (of(false), of(true));
+    assert!(balanced < 0.6 * plain, "{balanced} of {plain}");
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::control::Control;
 use engine::machine::Machine;
-use engine::{Circumstances, DiskPlan, Engine, EngineConfig, KvChoice, MemoryLimits, catalog};
+use engine::{
+    Circumstances, DiskPlan, Engine, EngineConfig, KvChoice, MemoryLimits, catalog,
+    reserves_context,
+};
 use kernels::KvFormat;
 use store::{BlockStore, DataFolder, History};
 
@@ -89,13 +92,14 @@ impl App {
     }
 
     /// What a memory plan starts from besides the model.
-    pub(crate) fn circumstances(&self) -> Result<Circumstances> {
+    pub(crate) fn circumstances(&self, model: &str) -> Result<Circumstances> {
         let store = self.block_store()?;
         let stats = store.stats();
         Ok(Circumstances {
             machine: Machine::now(),
             threads: self.threads as u64,
             pool_bytes: self.limits()?.pool_bytes,
+            reserves_context: reserves_context(&self.history(), model)?,
             disk: DiskPlan {
                 budget_bytes: stats.budget_bytes,
                 used_bytes: stats.file_bytes,

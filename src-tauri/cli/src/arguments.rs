@@ -58,6 +58,9 @@ pub(crate) enum ModelsCommand {
     Add { path: PathBuf },
     /// Which models there are
     List,
+    /// When the working pool takes the memory of a model's context: as it is used, or all of it when the model is loaded, so
+    /// that no turn fails for memory later
+    Reserve { name: String, when: When },
     /// What a model file says of itself, and what it would take in memory
     Inspect {
         name: String,
@@ -138,6 +141,12 @@ pub(crate) enum ChatCommand {
         #[command(flatten)]
         flags: TurnFlags,
     },
+    /// What a conversation does by itself with a turn that does not fit into its context
+    WhenFull {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        what: FullContext,
+    },
     /// Print a conversation: the branch used last, or with --json every message
     Show {
         #[arg(value_name = "CONV")]
@@ -163,6 +172,26 @@ pub(crate) enum ChatCommand {
         #[arg(long)]
         format: Option<ExportFormat>,
     },
+}
+
+/// When the pool takes memory.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum When {
+    AsUsed,
+    AtOnce,
+}
+
+/// What a conversation does by itself with a turn that does not fit.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FullContext {
+    /// Say so and offer what can be done
+    Ask,
+    /// Go on in a new branch that begins with a summary
+    Compact,
+    /// Go on in a new branch without the oldest turns
+    DropOldest,
+    /// Say so and do nothing
+    Stop,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use engine::{Shorten, Turn, TurnOptions};
 use serde_json::json;
-use store::{ConversationId, Format, MessageId, NewConversation};
+use store::{ConversationId, Format, MessageId, NewConversation, WhenFull};
 
 use crate::app::{App, now_ms};
-use crate::arguments::{ChatCommand, ExportFormat, TurnFlags};
+use crate::arguments::{ChatCommand, ExportFormat, FullContext, TurnFlags};
 use crate::error::{Error, Result};
 use crate::output::Output;
 
@@ -88,6 +88,9 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
     match command {
         ChatCommand::New { system, model } => new(app, system, model, output),
         ChatCommand::Show { conversation } => show::conversation(app, &conversation.into(), output),
+        ChatCommand::WhenFull { conversation, what } => {
+            when_full(app, &conversation.into(), what, output)
+        }
         ChatCommand::List => show::list(app, output),
         ChatCommand::Search { text } => search(app, &text, output),
         ChatCommand::Delete { conversation } => {
@@ -162,6 +165,20 @@ fn new(app: &App, system: Option<String>, model: Option<String>, output: &Output
     output.line(&json!({ "conversation": conversation.id }), || {
         conversation.id.to_string()
     })
+}
+
+fn when_full(app: &App, id: &ConversationId, what: FullContext, output: &Output) -> Result<()> {
+    let when_full = match what {
+        FullContext::Ask => WhenFull::Ask,
+        FullContext::Compact => WhenFull::Compact,
+        FullContext::DropOldest => WhenFull::DropOldest,
+        FullContext::Stop => WhenFull::Stop,
+    };
+    app.history().set_when_full(id, when_full)?;
+    output.line(
+        &json!({ "conversation": id, "when_full": when_full }),
+        || id.to_string(),
+    )
 }
 
 fn search(app: &App, text: &str, output: &Output) -> Result<()> {

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use engine::{CONVERSATION_TOKENS, MemoryPlan, ModelEntry, Verdict, catalog, plan_of};
+use engine::{
+    CONVERSATION_TOKENS, MemoryPlan, ModelEntry, Verdict, catalog, plan_of, reserve_context,
+};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::app::App;
-use crate::arguments::ModelsCommand;
+use crate::arguments::{ModelsCommand, When};
 use crate::error::Result;
 use crate::output::{Output, bytes, grouped};
 
@@ -20,6 +23,21 @@ pub(crate) fn run(
         ModelsCommand::Add { path } => {
             let entry = catalog::add(&mut app.history(), &app.models_folder(), &path)?;
             output.line(&entry, || line(&entry))
+        }
+        ModelsCommand::Reserve { name, when } => {
+            // A wrong name is told now.
+            app.model_path(Some(&name))?;
+            let whole_context = matches!(when, When::AtOnce);
+            reserve_context(&mut app.history(), &name, whole_context)?;
+            output.line(
+                &json!({ "model": name, "reserves_context": whole_context }),
+                || match whole_context {
+                    true => {
+                        format!("{name} takes the memory of its whole context when it is loaded")
+                    }
+                    false => format!("{name} takes memory as it is used"),
+                },
+            )
         }
         ModelsCommand::List => {
             let entries = catalog::list(&app.history(), &app.models_folder(), None)?;
@@ -36,7 +54,12 @@ pub(crate) fn run(
             let path = app.model_path(Some(&name))?;
             let inspected = Inspected {
                 info: ::models::inspect(&path)?,
-                plan: plan_of(&path, context, app.limits()?.kv.0, &app.circumstances()?)?,
+                plan: plan_of(
+                    &path,
+                    context,
+                    app.limits()?.kv.0,
+                    &app.circumstances(&name)?,
+                )?,
             };
             output.line(&inspected, || {
                 format!(
@@ -141,6 +164,13 @@ fn plan_sheet(plan: &MemoryPlan) -> String {
                 bytes(plan.kv_bytes),
                 bytes(plan.kv.bytes_per_token)
             ),
+        ),
+        (
+            "reserved",
+            match plan.reserved_bytes {
+                0 => "as it is used".into(),
+                reserved => format!("{} when it is loaded", bytes(reserved)),
+            },
         ),
         ("scratch", bytes(plan.scratch_bytes)),
         ("program", bytes(plan.runtime_bytes)),

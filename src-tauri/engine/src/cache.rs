@@ -11,6 +11,7 @@ use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
 use crate::backlog::Backlog;
+use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
 use crate::tree::{PrefixTree, Saved};
@@ -24,6 +25,7 @@ pub struct Cache {
     store: Arc<Mutex<BlockStore>>,
     pub(crate) pool: BlockPool,
     pub(crate) tree: PrefixTree,
+    pub(crate) pins: Pins,
     pub(crate) writer: Writer,
     pub(crate) backlog: Backlog,
     /// Payload buffers that came back from the writer.
@@ -54,6 +56,7 @@ impl Cache {
             store,
             pool,
             tree,
+            pins: Pins::default(),
             writer,
             backlog: Backlog::default(),
             spare: Vec::new(),
@@ -87,8 +90,20 @@ impl Cache {
 
     /// Bytes of a pool that holds as long a session as the model can.
     pub(crate) fn pool_bytes_for_context(&self) -> u64 {
-        let num_slots = self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1;
-        (num_slots * self.model.kv_layout().slot_bytes()) as u64
+        (self.slots_for_context() * self.model.kv_layout().slot_bytes()) as u64
+    }
+
+    /// Takes the memory of as long a session as the model can have, at once: no turn fails for memory later.
+    ///
+    /// # Errors
+    /// When the pool is smaller, or the system does not give it.
+    pub fn reserve_context(&mut self) -> Result<()> {
+        self.pool.reserve(self.slots_for_context())
+    }
+
+    /// Slots of as long a session as the model can have, and one to copy a partly matching block from.
+    fn slots_for_context(&self) -> usize {
+        self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1
     }
 
     /// Bytes written to pool files since the model was loaded.
@@ -96,12 +111,12 @@ impl Cache {
         self.writer.bytes_written()
     }
 
-    /// A free slot, evicting the least recently used block that no session holds when there is none, or no memory for one.
-    /// What it holds is of no meaning.
+    /// A free slot, evicting the least recently used block that no session holds when there is none, or no memory for one;
+    /// pinned ones last, or not at all. What it holds is of no meaning.
     ///
     /// # Errors
-    /// [`Error::PoolFull`] when sessions hold every slot; [`Error::Kernels`] when the system gives no memory.
-    pub(crate) fn allocate(&mut self) -> Result<u32> {
+    /// [`Error::PoolFull`] when nothing may go; [`Error::Kernels`] when the system gives no memory.
+    pub(crate) fn allocate(&mut self, evict: Evict) -> Result<u32> {
         loop {
             let full = match self.pool.allocate() {
                 Ok(Some(slot)) => return Ok(slot),
@@ -111,10 +126,12 @@ impl Cache {
                 Err(error) => error,
             };
             self.collect_results();
-            let pool = &self.pool;
-            let oldest = self
-                .tree
-                .oldest_leaf(|node| node.slot.is_some_and(|slot| !pool.is_shared(slot)));
+            let (pool, pins) = (&self.pool, &self.pins);
+            let oldest = self.tree.oldest_leaf(|node| {
+                let pin = pins.of(&node.block.id);
+                let may_go = node.slot.is_some_and(|slot| !pool.is_shared(slot));
+                (may_go && evict.allows(pin)).then_some(pin)
+            });
             let Some(id) = oldest else {
                 return Err(full);
             };

@@ -140,9 +140,14 @@ impl Desk {
         !self.turns.is_empty() || self.closing
     }
 
-    /// Whether another conversation waits to be warmed: its reader has left the one before.
+    /// Whether another conversation waits to be opened: its reader has left the one before.
+    pub(crate) fn has_open(&self) -> bool {
+        self.later.iter().any(is_open)
+    }
+
+    /// Whether another conversation waits to be opened or warmed.
     pub(crate) fn has_warm(&self) -> bool {
-        self.later.iter().any(is_warm)
+        self.later.iter().any(|it| is_open(it) || is_warm(it))
     }
 
     /// Whether anything waits to be done.
@@ -190,9 +195,11 @@ impl Desk {
                     answers,
                 });
             }
-            Request::Warm { .. } => {
-                // There is one reader: who opens a conversation has left the one before.
-                let (left, kept) = self.later.drain(..).partition(is_warm);
+            Request::Open { .. } | Request::Warm { .. } => {
+                // There is one reader: who opens a conversation has left the one before. Pointing at another leaves nothing.
+                let opens = matches!(request, Request::Open { .. });
+                let is_left = |it: &Envelope| is_warm(it) || (opens && is_open(it));
+                let (left, kept) = self.later.drain(..).partition(is_left);
                 self.later = kept;
                 let left: VecDeque<Envelope> = left;
                 for envelope in left {
@@ -376,6 +383,10 @@ pub(crate) enum Work {
     Other(Envelope),
     /// Nothing has been asked for as long as was agreed.
     Idle,
+}
+
+fn is_open(envelope: &Envelope) -> bool {
+    matches!(envelope.request, Request::Open { .. })
 }
 
 fn is_warm(envelope: &Envelope) -> bool {

@@ -95,7 +95,7 @@ impl Worker {
             };
             draft_tokens(&history, cache.model(), &conversation, above.as_ref(), text)?
         };
-        let mut session = self.draft.take().unwrap_or_else(Session::aside);
+        let mut session = self.draft.take().unwrap_or_else(Session::ahead);
         // Words that were deleted again may come back.
         if !session.tokens().starts_with(&tokens) {
             let desk = &mut self.desk;

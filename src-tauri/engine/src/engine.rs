@@ -76,6 +76,7 @@ impl Engine {
             cache: None,
             last_used_ms: (config.clock)(),
             draft: None,
+            open: None,
         };
         let thread = std::thread::Builder::new()
             .name("engine".into())
@@ -132,7 +133,18 @@ impl Engine {
         self.ask(Request::Cancel { conversation }).map(drop)
     }
 
-    /// Begins to bring a conversation's blocks into the pool. Does not wait.
+    /// From now on somebody looks at this conversation, or at none: its blocks are brought into the pool, and stay there while
+    /// anything else can go. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn open(&self, conversation: Option<ConversationId>) -> Result<()> {
+        let (answers, _) = channel();
+        self.send(Request::Open { conversation }, answers)
+    }
+
+    /// Begins to bring a conversation's blocks into the pool in case that it is opened; nothing that is pinned makes way.
+    /// Does not wait.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -238,6 +250,19 @@ impl Engine {
             Answer::Released(released) => Ok(released),
             _ => Err(Error::Stopped),
         }
+    }
+
+    /// Decides whether the pool of a model takes a whole context when the model is loaded, or memory as it is used. The one
+    /// that is loaded comes again as decided.
+    ///
+    /// # Errors
+    /// When that does not fit, with the numbers: nothing is decided then. When history cannot be written.
+    pub fn reserve(&self, model: String, whole_context: bool) -> Result<()> {
+        let request = Request::Reserve {
+            model,
+            whole_context,
+        };
+        self.ask(request).map(drop)
     }
 
     /// Takes new limits. A pool of another size is made when the model is loaded next.

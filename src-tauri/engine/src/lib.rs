@@ -12,6 +12,8 @@
 mod backlog;
 mod cache;
 pub mod catalog;
+#[cfg(target_os = "linux")]
+mod cgroup;
 pub mod control;
 mod desk;
 mod draft;
@@ -21,6 +23,7 @@ mod limits;
 mod loading;
 pub mod machine;
 mod memory;
+mod pins;
 mod plan;
 mod pool;
 pub mod process;
@@ -36,6 +39,7 @@ mod shorten;
 mod summary;
 mod tree;
 mod turn;
+mod warm;
 mod worker;
 mod writer;
 
@@ -44,7 +48,7 @@ pub use catalog::ModelEntry;
 pub use draft::draft_tokens;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};
-pub use limits::{KvChoice, MemoryLimits};
+pub use limits::{KvChoice, MemoryLimits, reserve_context, reserves_context};
 pub use loading::plan_of;
 pub use memory::{MemoryStats, Released, TierUse};
 pub use models::ModelInfo;

@@ -123,6 +123,28 @@ impl MemoryLimits {
     }
 }
 
+/// Whether a model's pool takes the memory of one whole context when it is loaded; else it takes memory as it is used.
+///
+/// # Errors
+/// When history cannot be read.
+pub fn reserves_context(history: &History, model: &str) -> Result<bool> {
+    let setting = history.setting(&reserving(model))?;
+    Ok(setting.and_then(|value| value.as_bool()).unwrap_or(false))
+}
+
+/// Decides [`reserves_context`], from the next time that the model is loaded.
+///
+/// # Errors
+/// When history cannot be written.
+pub fn reserve_context(history: &mut History, model: &str, on: bool) -> Result<()> {
+    Ok(history.set_setting(&reserving(model), &json!(on))?)
+}
+
+/// The key under which history keeps it.
+fn reserving(model: &str) -> String {
+    format!("reserve_context.{model}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{KvChoice, MemoryLimits, SETTING};

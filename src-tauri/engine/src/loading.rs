@@ -7,7 +7,7 @@ use kernels::{BLOCK_TOKENS, KvFormat, Team};
 use models::{Footprint, LoadOptions, Model, ModelInfo};
 
 use crate::cache::Cache;
-use crate::limits::MemoryLimits;
+use crate::limits::{MemoryLimits, reserve_context, reserves_context};
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
 use crate::plan::{Circumstances, MemoryPlan, kv_sizes};
@@ -26,14 +26,16 @@ impl Worker {
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
         let plan = self.plan(&path)?;
         // Two blocks are the least that can copy a partly matching one.
-        let least = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
+        let least = plan
+            .reserved_bytes
+            .max(2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token);
         if least > plan.pool_bytes {
             return Err(Error::MemoryFull {
                 needed_bytes: least,
                 free_bytes: plan.pool_bytes,
             });
         }
-        if let Admitted::Alone = admit(plan.total_bytes - plan.kv_bytes, plan.machine)? {
+        if let Admitted::Alone = admit(plan.loaded_bytes(), plan.machine)? {
             self.unload();
         }
         let options = LoadOptions {
@@ -54,12 +56,17 @@ impl Worker {
     /// An empty pool for a model, with what is known of how fast this machine restores its blocks.
     pub(crate) fn open_cache(&mut self, model: Arc<Model>, pool_bytes: u64) -> Result<()> {
         let mut cache = Cache::open(model, pool_bytes, Arc::clone(&self.store))?;
+        let is_static = reserves_context(&self.desk.history(), cache.model().name())?;
+        if is_static {
+            cache.reserve_context()?;
+        }
         let setting = Rates::setting(&cache.fingerprint);
         if let Some(known) = self.desk.history().setting(&setting)? {
             // Of another version, or not ours: they are measured again.
             cache.rates = serde_json::from_value(known).unwrap_or_default();
         }
         self.cache = Some(cache);
+        self.pin_open();
         Ok(())
     }
 
@@ -113,6 +120,23 @@ impl Worker {
         self.limits = limits;
     }
 
+    /// Decides whether a model's pool takes a whole context at once. The one that is loaded comes again as decided; where that
+    /// does not fit, nothing is decided.
+    pub(crate) fn reserve(&mut self, model: &str, whole_context: bool) -> Result<()> {
+        let before = reserves_context(&self.desk.history(), model)?;
+        reserve_context(&mut self.desk.history(), model, whole_context)?;
+        let loaded = self.cache.as_ref().map(|cache| cache.model().name());
+        if before == whole_context || loaded != Some(model) {
+            return Ok(());
+        }
+        self.unload();
+        let outcome = self.load(Some(model));
+        if outcome.is_err() {
+            reserve_context(&mut self.desk.history(), model, before)?;
+        }
+        outcome
+    }
+
     /// When the model has been idle for as long as was agreed, in Unix milliseconds.
     pub(crate) fn idle_at_ms(&self) -> Option<i64> {
         self.cache.as_ref()?;
@@ -126,10 +150,13 @@ impl Worker {
     }
 
     fn plan(&self, path: &Path) -> Result<MemoryPlan> {
+        // A model is called as its file.
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let around = Circumstances {
             machine: Machine::now(),
             threads: self.threads as u64,
             pool_bytes: self.limits.pool_bytes,
+            reserves_context: reserves_context(&self.desk.history(), &name)?,
             ..Circumstances::default()
         };
         plan_of(path, None, self.limits.kv.0, &around)

@@ -1,6 +1,6 @@
 //! What the machine's memory is, and how much of it this process takes, as far as the system says.
 //!
-//! On Linux the numbers come from `/proc`, on Windows from the system's own calls. Elsewhere they are unknown, which callers
+//! On Linux the numbers come from `/proc` and the process's control groups, on Windows from the system's own calls. Elsewhere they are unknown, which callers
 //! say instead of guessing.
 
 use serde::{Deserialize, Serialize};
@@ -64,10 +64,13 @@ pub(crate) fn give_back_freed() {
 mod system {
     use std::fs::read_to_string;
 
-    /// All memory, and what is available.
+    /// All memory, and what is available, within what this process may have.
     pub(super) fn memory_bytes() -> Option<(u64, u64)> {
         let text = read_to_string("/proc/meminfo").ok()?;
-        Some((field(&text, "MemTotal:")?, field(&text, "MemAvailable:")?))
+        let machine = (field(&text, "MemTotal:")?, field(&text, "MemAvailable:")?);
+        let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let read = |path: &std::path::Path| read_to_string(path).ok();
+        Some(crate::cgroup::within(machine, &groups, &read))
     }
 
     pub(super) fn resident_bytes() -> Option<u64> {

@@ -37,6 +37,8 @@ pub struct MemoryStats {
     pub scratch_bytes: u64,
     /// The working pool.
     pub pool: TierUse,
+    /// Whether the working pool took a whole context when the model was loaded.
+    pub reserves_context: bool,
     /// Conversations of 4 096 tokens that the open pool holds, if they share nothing.
     pub resident_conversations: u64,
     /// The block store.
@@ -93,6 +95,7 @@ impl MemoryStats {
             active_bytes: bytes(pool.num_held() - cached),
             cached_bytes: bytes(cached),
         };
+        self.reserves_context = pool.num_reserved() > 0;
         self.resident_conversations =
             plan::conversations(bytes(pool.num_slots()), slot_bytes / BLOCK_TOKENS as u64);
     }

@@ -83,11 +83,13 @@ pub struct MemoryPlan {
     pub weights_bytes: u64,
     /// Keys and values of the context, in whole blocks.
     pub kv_bytes: u64,
+    /// What the pool takes when the model is loaded, for the model's whole context; 0 where it takes memory as it is used.
+    pub reserved_bytes: u64,
     /// Activations, workspaces, angles, logits, and blocks on their way to disk.
     pub scratch_bytes: u64,
     /// Tokenizer and the program itself.
     pub runtime_bytes: u64,
-    /// All of the above.
+    /// All of the above; of the context and what is reserved the larger.
     pub total_bytes: u64,
     /// The machine's memory; absent where the system does not say.
     pub machine: Option<Machine>,
@@ -114,6 +116,8 @@ pub struct Circumstances {
     pub threads: u64,
     /// What the user gave to the working pool; chosen by the plan when absent.
     pub pool_bytes: Option<u64>,
+    /// Whether the pool takes the model's whole context at once.
+    pub reserves_context: bool,
     /// What the block store may use and uses.
     pub disk: DiskPlan,
 }
@@ -137,6 +141,11 @@ pub fn kv_sizes(footprint: &Footprint, kv: KvFormat) -> Vec<KvSize> {
 }
 
 impl MemoryPlan {
+    /// What is taken when the model is loaded.
+    pub fn loaded_bytes(&self) -> u64 {
+        self.weights_bytes + self.scratch_bytes + self.runtime_bytes + self.reserved_bytes
+    }
+
     /// The plan for `context_tokens` tokens (the model's own context when absent), with keys and values as the first of
     /// `formats`; the others are what could be chosen instead, the largest first.
     pub fn new(
@@ -165,10 +174,16 @@ impl MemoryPlan {
             .unwrap_or_else(|| default_pool_bytes(left, most, kv.bytes_per_token));
         let limit = left.map_or(pool_bytes, |left| left.min(pool_bytes));
         // A block beside the context, to copy a partly matching one from.
-        let fits = |kv: &KvSize| {
-            self::kv_bytes(context_tokens, kv.bytes_per_token) + block_bytes(kv.bytes_per_token)
-                <= limit
+        let pool_of = |tokens: u64, kv: &KvSize| {
+            self::kv_bytes(tokens, kv.bytes_per_token) + block_bytes(kv.bytes_per_token)
         };
+        let at_once = |kv: &KvSize| match around.reserves_context {
+            true => pool_of(most, kv),
+            false => 0,
+        };
+        let fits = |kv: &KvSize| pool_of(context_tokens, kv).max(at_once(kv)) <= limit;
+        let reserved_bytes = at_once(&kv);
+        let total_bytes = fixed + kv_bytes.max(reserved_bytes);
         let verdict = match formats.iter().position(fits) {
             _ if left.is_none() => Verdict::Unknown,
             Some(0) => Verdict::Fits,
@@ -176,7 +191,7 @@ impl MemoryPlan {
                 format: formats[at].format.clone(),
             },
             None => Verdict::Needs {
-                needed_bytes: fixed + kv_bytes,
+                needed_bytes: total_bytes,
             },
         };
         let blocks = limit / block_bytes(kv.bytes_per_token);
@@ -186,9 +201,10 @@ impl MemoryPlan {
             model_context_tokens: most,
             weights_bytes: footprint.weights_bytes,
             kv_bytes,
+            reserved_bytes,
             scratch_bytes,
             runtime_bytes,
-            total_bytes: fixed + kv_bytes,
+            total_bytes,
             machine: around.machine,
             others_bytes: around.machine.map(|machine| machine.others_bytes()),
             pool_bytes,

@@ -16,6 +16,8 @@ pub struct BlockPool {
     refs: Vec<u32>,
     /// In order: low slots are taken first, so that those in use share chunks.
     free: BTreeSet<u32>,
+    /// Slots, from the first on, whose memory is never given back while the pool lives.
+    num_reserved: usize,
     /// Allocations that still succeed; for tests of what happens when one does not.
     allocations_left: Option<u32>,
 }
@@ -30,6 +32,7 @@ impl BlockPool {
             kv: KvPool::new(layout, num_slots)?,
             refs: vec![0; num_slots],
             free: (0..num_slots as u32).collect(),
+            num_reserved: 0,
             allocations_left: None,
         })
     }
@@ -71,6 +74,28 @@ impl BlockPool {
         Ok(Some(slot))
     }
 
+    /// Takes the memory of the first `num_slots` slots now, every page of it, and keeps it: what is allocated of them later
+    /// cannot fail for memory.
+    ///
+    /// # Errors
+    /// When the system does not give it all, or there are no such slots.
+    pub fn reserve(&mut self, num_slots: usize) -> Result<()> {
+        for slot in 0..num_slots as u32 {
+            self.kv.reserve(slot)?;
+            // The system gives a page when it is first written. Held slots have theirs.
+            if self.free.contains(&slot) {
+                self.kv.clear_slot(slot)?;
+            }
+        }
+        self.num_reserved = self.num_reserved.max(num_slots);
+        Ok(())
+    }
+
+    /// Slots whose memory was taken in advance.
+    pub fn num_reserved(&self) -> usize {
+        self.num_reserved
+    }
+
     /// Lets allocations fail once so many have succeeded, as when the system has no more memory; `None` ends that.
     pub fn fail_after(&mut self, allocations: Option<u32>) {
         self.allocations_left = allocations;
@@ -103,6 +128,9 @@ impl BlockPool {
     fn give_back_chunk_of(&mut self, slot: u32) {
         let per_chunk = self.kv.slots_per_chunk();
         let chunk = slot as usize / per_chunk;
+        if chunk * per_chunk < self.num_reserved {
+            return;
+        }
         let slots = chunk * per_chunk..self.refs.len().min((chunk + 1) * per_chunk);
         if self.refs[slots.clone()].iter().any(|&refs| refs > 0) {
             return;
@@ -139,5 +167,41 @@ impl BlockPool {
                 self.refs[slot], expected[slot]
             ))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::{KvFormat, KvLayout};
+
+    use super::BlockPool;
+
+    /// Slots of 8 MiB, two to a chunk.
+    fn pool(num_slots: usize) -> BlockPool {
+        let layout = KvLayout {
+            num_layers: 16,
+            num_kv_heads: 16,
+            head_dim: 128,
+            format: KvFormat::F16,
+        };
+        assert_eq!(layout.slot_bytes(), 8 << 20);
+        BlockPool::new(layout, num_slots).unwrap()
+    }
+
+    #[test]
+    fn what_is_reserved_is_there_at_once_and_stays() {
+        let mut pool = pool(6);
+        pool.reserve(3).unwrap();
+        let reserved = pool.kv().reserved_bytes();
+        assert_eq!(reserved, 4 * (8 << 20), "whole chunks");
+        let slots: Vec<u32> = (0..6).map(|_| pool.allocate().unwrap().unwrap()).collect();
+        assert_eq!(pool.kv().reserved_bytes(), 6 * (8 << 20));
+        slots.into_iter().for_each(|slot| pool.release(slot));
+        assert_eq!(pool.kv().reserved_bytes(), reserved, "and no more stays");
+    }
+
+    #[test]
+    fn what_is_not_there_cannot_be_reserved() {
+        assert!(pool(2).reserve(3).is_err());
     }
 }

@@ -12,6 +12,8 @@ use crate::Result;
 pub struct Prompt {
     /// All of them, in order; ends with the generation prompt when the branch ends with a user message.
     pub tokens: Vec<u32>,
+    /// So many of them, from the first on, are the conversation's system prompt.
+    pub num_system_tokens: usize,
     /// Messages that had no stored tokens, and theirs.
     pub new: Vec<(MessageId, Vec<u32>)>,
 }
@@ -93,13 +95,18 @@ pub fn build(
         tokens.extend_from_slice(list);
     }
     let own = lists.split_off(lists.len() - parts.len());
+    let num_system_tokens = lists.iter().map(Vec::len).sum();
     let new = parts
         .iter()
         .zip(stored)
         .zip(own)
         .filter_map(|((part, stored), list)| (stored.is_none()).then_some((part.id.clone()?, list)))
         .collect();
-    Ok(Prompt { tokens, new })
+    Ok(Prompt {
+        tokens,
+        num_system_tokens,
+        new,
+    })
 }
 
 /// `YYYY-MM-DDTHH:MM:SS` in UTC of Unix milliseconds. Frozen per conversation, so that a template with a clock renders

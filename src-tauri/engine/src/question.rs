@@ -59,7 +59,10 @@ pub(crate) fn answer(
             let prompt = prompt::build(&history, cache.model(), &conversation, &parts)?;
             let typed = drafted.iter().zip(&prompt.tokens);
             let typed = typed.take_while(|(a, b)| a == b).count();
-            let cached = cache.tree.find(&prompt.tokens).num_tokens();
+            // As a turn would: what is sooner computed than read is not kept.
+            let mut found = cache.tree.find(&prompt.tokens);
+            cache.give_up_slow_end(&mut found);
+            let cached = found.num_tokens();
             let keeps = cached.max(typed.min(prompt.tokens.len().saturating_sub(1))) as u32;
             Ok(Answer::Cost(EditCost {
                 keeps,

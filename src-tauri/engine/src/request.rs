@@ -25,8 +25,14 @@ pub enum Request {
         /// Which.
         conversation: ConversationId,
     },
-    /// Bring the active branch of a conversation into the pool, as far as it is on disk. Replaces one that waits; one
-    /// that runs ends early.
+    /// Somebody looks at this conversation from now on, or at none: its active branch is brought into the pool, and is the
+    /// last to leave it. Replaces one that waits, and any `Warm`; one that runs ends early.
+    Open {
+        /// Which.
+        conversation: Option<ConversationId>,
+    },
+    /// Bring the active branch of a conversation into the pool in case that it is opened, as far as it is on disk and
+    /// nothing pinned has to go. Replaces one that waits; one that runs ends early.
     Warm {
         /// Which.
         conversation: ConversationId,
@@ -79,6 +85,13 @@ pub enum Request {
     /// Save everything and give back the pool and the weights, once a running reply has ended. The next turn loads them
     /// again.
     Release,
+    /// Decide whether the pool of a model takes a whole context when the model is loaded.
+    Reserve {
+        /// The model's name.
+        model: String,
+        /// At once, and not as it is used.
+        whole_context: bool,
+    },
     /// Take new limits. A pool of another size is made when the model is loaded next, so the memory is given back now.
     Limit {
         /// The limits.
@@ -156,6 +169,9 @@ impl Request {
         matches!(
             self,
             Self::Turn { .. }
+                | Self::Open {
+                    conversation: Some(_)
+                }
                 | Self::Warm { .. }
                 | Self::Draft { .. }
                 | Self::Preview { .. }

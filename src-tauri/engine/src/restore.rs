@@ -10,6 +10,7 @@ use store::{Block, BlockId, ReadPlan};
 
 use crate::Result;
 use crate::cache::Cache;
+use crate::pins::Evict;
 use crate::tree::{Match, Saved};
 use crate::writer::lock;
 
@@ -28,7 +29,7 @@ impl Cache {
     ///
     /// # Errors
     /// When there is no room in the pool, or the device fails; nothing is held then.
-    pub(crate) fn hold(&mut self, ids: &[BlockId]) -> Result<Option<Vec<u32>>> {
+    pub(crate) fn hold(&mut self, ids: &[BlockId], evict: Evict) -> Result<Option<Vec<u32>>> {
         let is_on_its_way = |cache: &Self, id| {
             let node = cache.tree.get(id);
             node.is_some_and(|node| node.slot.is_none() && node.saved == Saved::Queued)
@@ -45,7 +46,7 @@ impl Cache {
             .filter(|id| self.slot_of(id).is_none())
             .collect();
         // All at once: who holds blocks waits for all of them.
-        let restored = self.restore(&missing);
+        let restored = self.restore(&missing, evict);
         let is_whole = matches!(&restored, Ok(slots) if slots.len() == missing.len());
         held.extend(restored.as_ref().map_or(&[][..], Vec::as_slice));
         if !is_whole {
@@ -78,7 +79,7 @@ impl Cache {
 
     /// Restores blocks of one chain, none of which is resident: the slots of those that could be had, from the first
     /// on, with one reference each for the caller beside the tree's.
-    fn restore(&mut self, ids: &[BlockId]) -> Result<Vec<u32>> {
+    fn restore(&mut self, ids: &[BlockId], evict: Evict) -> Result<Vec<u32>> {
         let start = Instant::now();
         let blocks: Vec<Block> = ids
             .iter()
@@ -88,7 +89,7 @@ impl Cache {
         let mut slots = Vec::with_capacity(ids.len());
         let read = match &plan {
             None => Ok(0),
-            Some(plan) => self.read(plan, &mut slots),
+            Some(plan) => self.read(plan, evict, &mut slots),
         };
         let num_good = *read.as_ref().unwrap_or(&0);
         slots
@@ -109,9 +110,9 @@ impl Cache {
     }
 
     /// Allocates a slot for each planned block, reads them, and returns how many are good.
-    fn read(&mut self, plan: &ReadPlan, slots: &mut Vec<u32>) -> Result<usize> {
+    fn read(&mut self, plan: &ReadPlan, evict: Evict, slots: &mut Vec<u32>) -> Result<usize> {
         for _ in 0..plan.num_blocks() {
-            slots.push(self.allocate()?);
+            slots.push(self.allocate(evict)?);
         }
         let mut out = self.pool.kv_mut().slots_mut(slots)?;
         let start = Instant::now();

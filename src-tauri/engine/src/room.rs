@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use store::WhenFull;
 
+use crate::cache::Cache;
 use crate::desk::Accepted;
-use crate::loading;
 use crate::machine::Machine;
+use crate::plan::{Circumstances, KvSize, MemoryPlan, Verdict};
 use crate::turn::{ContextChoice, Shorten, TurnEvent};
 use crate::worker::Worker;
 use crate::{Error, Result, prompt, shorten};
@@ -64,14 +65,38 @@ impl Worker {
             ));
         };
         let pool_bytes = cache.pool_bytes_for_context();
-        // What the pool has now comes back before it grows.
-        loading::admit(
-            pool_bytes.saturating_sub(cache.pool.kv().reserved_bytes() as u64),
-            Machine::now(),
-        )?;
+        cache.larger_context(Machine::now())?;
         self.limits.pool_bytes = Some(pool_bytes);
         let model = Arc::clone(cache.model());
         self.unload();
         self.open_cache(model, pool_bytes)
+    }
+}
+
+impl Cache {
+    /// Whether the whole plan of the model allows its own context: weights, scratch, and the pool for it.
+    ///
+    /// # Errors
+    /// [`Error::MemoryFull`] with what it takes altogether, and what this process may have of `machine`.
+    pub fn larger_context(&self, machine: Option<Machine>) -> Result<()> {
+        let (model, info) = (self.model(), self.model().info());
+        let kv = KvSize {
+            format: info.kv_format.clone(),
+            bytes_per_token: info.kv_bytes_per_token,
+        };
+        let around = Circumstances {
+            machine,
+            threads: model.num_threads() as u64,
+            pool_bytes: Some(self.pool_bytes_for_context()),
+            ..Circumstances::default()
+        };
+        let plan = MemoryPlan::new(info, model.footprint(), None, &[kv], &around);
+        match (plan.verdict, machine) {
+            (Verdict::Needs { needed_bytes }, Some(machine)) => Err(Error::MemoryFull {
+                needed_bytes,
+                free_bytes: machine.room_bytes(),
+            }),
+            _ => Ok(()),
+        }
     }
 }

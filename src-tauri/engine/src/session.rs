@@ -10,6 +10,7 @@ use kernels::BLOCK_TOKENS;
 use store::{Block, BlockId, Prefill};
 
 use crate::cache::Cache;
+use crate::pins::Evict;
 use crate::tree::{Match, Saved};
 use crate::{Error, Result};
 
@@ -25,7 +26,10 @@ pub struct Synced {
     pub restore_ms: f64,
     /// Of the computed tokens: those that were on disk and sooner computed than read.
     pub recomputed_by_choice: u32,
-    /// Logits after the last prompt token, `[vocab]`; `None` when stopped before the end.
+    /// Logits after the last prompt token, `[vocab]`; `None` when stopped before the end. They are not kept from one turn to
+    /// the next: that token is computed anew (law 3), so that writing a reply again costs one step of decoding. On disk they
+    /// would not fit into what a turn may write (law 9): 196 KB for a vocabulary of 49 152, in f32, since a rounded copy could
+    /// sample another token.
     pub logits: Option<Vec<f32>>,
 }
 
@@ -39,13 +43,27 @@ struct Reused {
 }
 
 /// Tokens whose keys and values are in the pool, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Session {
     tokens: Vec<u32>,
     table: Vec<u32>,
     chain: Vec<BlockId>,
     /// The tree is not told of what this session computes (law 7).
     aside: bool,
+    /// What may be pushed out for it.
+    evict: Evict,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            tokens: Vec::new(),
+            table: Vec::new(),
+            chain: Vec::new(),
+            aside: false,
+            evict: Evict::Any,
+        }
+    }
 }
 
 impl Session {
@@ -63,9 +81,18 @@ impl Session {
         }
     }
 
+    /// Side work that nobody has asked for yet: nothing that is pinned makes way for it.
+    pub fn ahead() -> Self {
+        Self {
+            evict: Evict::Unpinned,
+            ..Self::aside()
+        }
+    }
+
     /// The same timeline, no longer aside: what it computed is kept from the next `sync` on.
     pub fn kept(mut self) -> Self {
         self.aside = false;
+        self.evict = Evict::Any;
         self
     }
 
@@ -141,7 +168,7 @@ impl Session {
         let offset = self.tokens.len();
         let blocks_needed = (offset + tokens.len()).div_ceil(BLOCK_TOKENS);
         while self.table.len() < blocks_needed {
-            let slot = cache.allocate()?;
+            let slot = cache.allocate(self.evict)?;
             self.table.push(slot);
             // A tail fills its last tile only in part, and goes to disk with it.
             cache.pool.kv().clear_slot(slot)?;
@@ -226,7 +253,9 @@ impl Session {
                 .table
                 .pop()
                 .expect("hold put the partial block's slot last");
-            let own = cache.allocate().inspect_err(|_| cache.pool.release(copy))?;
+            let own = cache
+                .allocate(self.evict)
+                .inspect_err(|_| cache.pool.release(copy))?;
             let copied = cache.pool.kv().copy_slot(copy, own, num_tokens);
             cache.pool.release(copy);
             self.table.push(own);
@@ -280,7 +309,7 @@ impl Session {
             let given_up = cache.give_up_slow_end(&mut found);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
-            if let Some(table) = cache.hold(&ids)? {
+            if let Some(table) = cache.hold(&ids, self.evict)? {
                 self.table = table;
                 return Ok((found, given_up));
             }

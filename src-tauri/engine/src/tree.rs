@@ -184,14 +184,25 @@ impl PrefixTree {
             .map(|(common, _, id)| (id, common))
     }
 
-    /// The least recently used resident block that `may_go` allows and that has no resident block below it.
-    pub fn oldest_leaf(&self, may_go: impl Fn(&Node) -> bool) -> Option<BlockId> {
+    /// The names of the whole blocks of `tokens`, known or not.
+    pub fn chain(&self, tokens: &[u32]) -> Vec<BlockId> {
+        let mut chain = Vec::with_capacity(tokens.len() / BLOCK_TOKENS);
+        for tokens in tokens.chunks_exact(BLOCK_TOKENS) {
+            chain.push(self.id(chain.last(), tokens));
+        }
+        chain
+    }
+
+    /// The resident block with no resident block below it that goes first: of those that `rank` ranks lowest (and does not
+    /// leave out) the least recently used.
+    pub fn oldest_leaf<R: Ord>(&self, rank: impl Fn(&Node) -> Option<R>) -> Option<BlockId> {
         self.nodes
             .values()
-            .filter(|node| node.slot.is_some() && may_go(node))
-            .filter(|node| !node.children.iter().any(|id| self.nodes[id].slot.is_some()))
-            .min_by_key(|node| node.last_used)
-            .map(|node| node.block.id)
+            .filter(|node| node.slot.is_some())
+            .filter_map(|node| Some((rank(node)?, node)))
+            .filter(|(_, node)| !node.children.iter().any(|id| self.nodes[id].slot.is_some()))
+            .min_by(|(a, one), (b, other)| a.cmp(b).then(one.last_used.cmp(&other.last_used)))
+            .map(|(_, node)| node.block.id)
     }
 
     /// Partial blocks beside `block` whose tokens are a beginning of its tokens: they hold nothing that it does not.
@@ -324,6 +335,6 @@ mod tests {
             tree.get_mut(id).unwrap().slot = Some(slot as u32);
         }
         tree.touch(&ids);
-        assert_eq!(tree.oldest_leaf(|_| true), Some(ids[2]));
+        assert_eq!(tree.oldest_leaf(|_| Some(())), Some(ids[2]));
     }
 }

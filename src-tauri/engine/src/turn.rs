@@ -231,7 +231,7 @@ pub enum ContextChoice {
 /// What an edit or a new message would cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct EditCost {
-    /// Tokens of the new prompt whose keys and values are cached.
+    /// Tokens of the new prompt whose keys and values are cached, and would be used.
     pub keeps: u32,
     /// Tokens of the new prompt.
     pub of: u32,

@@ -34,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) last_used_ms: i64,
     /// What has been read of a message that is being typed.
     pub(crate) draft: Option<Session>,
+    /// The conversation that somebody looks at.
+    pub(crate) open: Option<ConversationId>,
 }
 
 impl Worker {
@@ -139,8 +141,11 @@ impl Worker {
         };
         desk.history()
             .finish_reply(&message.id, &reply.text, &tokens, state, stats)?;
-        let chain = session.chain().to_vec();
+        let (chain, timeline) = (session.chain().to_vec(), session.tokens().to_vec());
         let last = session.close(cache);
+        if self.open.as_ref() == Some(&turn.conversation) {
+            cache.pin_open(&timeline);
+        }
         refer(desk, cache, &message, chain, last)?;
         debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
         match (failure, stats) {
@@ -159,6 +164,7 @@ impl Worker {
                 let tokens = self.draft(&conversation, message.as_ref(), &text)?;
                 Ok(Answer::Drafted { tokens })
             }
+            Request::Open { conversation } => self.open(conversation).map(|()| Answer::Done),
             Request::Warm { conversation } => self.warm(&conversation).map(|()| Answer::Done),
             Request::Load { name } => {
                 self.load(name.as_deref())?;
@@ -203,37 +209,16 @@ impl Worker {
                 question::answer(question, &self.desk, cache, &self.store, drafted)
             }
             Request::Release => Ok(Answer::Released(self.release())),
+            Request::Reserve {
+                model,
+                whole_context,
+            } => self.reserve(&model, whole_context).map(|()| Answer::Done),
             Request::Limit { limits } => {
                 self.limit(limits);
                 Ok(Answer::Done)
             }
             Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
         }
-    }
-
-    /// Brings a conversation's blocks into the pool while its reader reads; makes way for a turn, and for the
-    /// conversation that the reader went to instead.
-    fn warm(&mut self, id: &ConversationId) -> Result<()> {
-        let conversation = self.conversation(id)?;
-        self.load(conversation.model.as_deref())?;
-        let (Some(cache), Some(leaf)) = (self.cache.as_mut(), &conversation.active_leaf) else {
-            return Ok(());
-        };
-        let parts = prompt::branch(&self.desk.history(), Some(leaf))?;
-        let prompt = prompt::build(&self.desk.history(), cache.model(), &conversation, &parts)?;
-        let found: Vec<BlockId> = cache.tree.find(&prompt.tokens).blocks().collect();
-        cache.tree.touch(&found);
-        for blocks in found.chunks(cache.blocks_per_restore()) {
-            self.desk.poll();
-            if self.desk.has_turn() || self.desk.has_warm() {
-                break;
-            }
-            let Some(slots) = cache.hold(blocks)? else {
-                break;
-            };
-            slots.iter().for_each(|slot| cache.pool.release(*slot));
-        }
-        Ok(())
     }
 
     fn forget(&mut self, messages: &[MessageId]) {
@@ -269,7 +254,7 @@ impl Worker {
 /// The tokens of the branch that ends in `leaf`; what had none before is stored.
 fn prompt_of(
     desk: &Desk,
-    cache: &Cache,
+    cache: &mut Cache,
     conversation: &Conversation,
     leaf: &MessageId,
 ) -> Result<Prompt> {
@@ -280,6 +265,8 @@ fn prompt_of(
     for (message, tokens) in &prompt.new {
         history.set_tokens(message, &digest, tokens)?;
     }
+    let system = &prompt.tokens[..prompt.num_system_tokens];
+    cache.begins_with(conversation.id.as_str(), system);
     Ok(prompt)
 }
 

@@ -3,7 +3,7 @@
 use engine::machine::Machine;
 use engine::{
     Circumstances, DiskPlan, EngineConfig, MemoryLimits, MemoryPlan, MemoryStats, Released,
-    catalog, plan_of,
+    catalog, plan_of, reserves_context,
 };
 
 use crate::api_error::ApiError;
@@ -33,6 +33,7 @@ pub(crate) fn plan_model(
         machine: Machine::now(),
         threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
+        reserves_context: reserves_context(&app.history(), &name)?,
         disk: DiskPlan {
             budget_bytes: disk.budget_bytes,
             used_bytes: disk.file_bytes,
@@ -57,4 +58,14 @@ pub(crate) fn memory_limits(app: OpenApp) -> Result<MemoryLimits, ApiError> {
 pub(crate) fn set_memory_limits(app: OpenApp, limits: MemoryLimits) -> Result<(), ApiError> {
     limits.write(&mut app.history())?;
     Ok(app.engine.limit(limits)?)
+}
+
+/// Decides whether a model's pool takes a whole context when the model is loaded.
+#[tauri::command(async)]
+pub(crate) fn reserve_context(
+    app: OpenApp,
+    model: String,
+    whole_context: bool,
+) -> Result<(), ApiError> {
+    Ok(app.engine.reserve(model, whole_context)?)
 }

@@ -109,6 +109,14 @@ pub(crate) fn stop(app: OpenApp, conversation: ConversationId) -> Result<(), Api
 }
 
 #[tauri::command(async)]
+pub(crate) fn open_conversation(
+    app: OpenApp,
+    conversation: Option<ConversationId>,
+) -> Result<(), ApiError> {
+    Ok(app.engine.open(conversation)?)
+}
+
+#[tauri::command(async)]
 pub(crate) fn warm(app: OpenApp, conversation: ConversationId) -> Result<(), ApiError> {
     Ok(app.engine.warm(conversation)?)
 }

@@ -99,7 +99,13 @@ fn what_is_sooner_computed_than_read_counts_as_computed() {
         chat.restart();
         let set = chat.history().set_setting(&setting, &rates(read_seconds));
         set.expect("setting");
-        chat.say_after(&first.message, "More.")
+        chat.show(&first.message);
+        chat.engine().load(None).expect("load");
+        let promised = chat.preview(None, "More.").keeps;
+        let outcome = chat.say_after(&first.message, "More.");
+        let kept = outcome.prefill.resident + outcome.prefill.restored;
+        assert_eq!(promised, kept, "a preview says what the turn does");
+        outcome
     };
     let (slow, fast) = (resume(1e6), resume(1e-3));
     assert_eq!(slow.prefill.computed, slow.prompt_tokens, "a slow disk");

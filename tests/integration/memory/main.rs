@@ -1,7 +1,9 @@
 //! Memory is planned before it is taken, told while it is used, kept within its limits, and given back.
 
 mod limits;
+mod pins;
 mod plan;
 mod random;
 mod release;
+mod reserve;
 mod told;

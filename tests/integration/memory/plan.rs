@@ -165,6 +165,32 @@ fn the_pool_is_a_share_of_what_is_left_and_holds_a_context_where_it_can() {
 }
 
 #[test]
+fn a_context_that_is_taken_at_once_is_counted_whatever_is_asked() {
+    let around = |room: u64, reserves_context| Circumstances {
+        pool_bytes: Some(u64::MAX),
+        reserves_context,
+        ..with_room(room)
+    };
+    let used = plan(Some(100), &around(4096 * MIB, false));
+    let reserved = plan(Some(100), &around(4096 * MIB, true));
+    assert_eq!(used.reserved_bytes, 0);
+    assert_eq!(reserved.reserved_bytes, (8192 + 64) * PER_TOKEN);
+    assert_eq!(
+        reserved.total_bytes - used.total_bytes,
+        reserved.reserved_bytes - used.kv_bytes
+    );
+    assert_eq!(reserved.loaded_bytes(), reserved.total_bytes);
+    let exact = reserved.total_bytes;
+    assert_eq!(plan(Some(100), &around(exact, true)).verdict, Verdict::Fits);
+    let less = plan(Some(100), &around(exact - 1, true)).verdict;
+    assert_ne!(less, Verdict::Fits);
+    assert_eq!(
+        plan(Some(100), &around(exact - 1, false)).verdict,
+        Verdict::Fits
+    );
+}
+
+#[test]
 fn the_disk_holds_what_its_budget_and_its_free_space_allow() {
     let conversation = 4096 * PER_TOKEN;
     let on = |budget, used, free| {

@@ -13,8 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use store::{BlockStore, Budget};
 
 const OPERATIONS: usize = 10_000;
-/// Slots of the pool: two sessions and little beside them.
-const SLOTS: usize = 14;
+/// Slots of the pool: two long sessions, and not a third timeline beside them.
+const SLOTS: usize = 12;
 const MOST_TOKENS: usize = 300;
 
 /// A small model whose heads can be quantized.
@@ -39,11 +39,15 @@ struct World {
     open: Vec<Session>,
     /// Every timeline that was ever begun.
     read: Vec<Vec<u32>>,
+    /// The timeline that is pinned; all of it was in the pool when it was.
+    looked_at: Vec<u32>,
     random: ChaCha8Rng,
     /// Whether allocations may fail now.
     is_failing: bool,
     refused: usize,
     restored: u64,
+    pushed_out: usize,
+    ahead: usize,
 }
 
 impl World {
@@ -57,10 +61,13 @@ impl World {
             cache,
             open: Vec::new(),
             read: vec![vec![5; 100]],
+            looked_at: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(seed),
             is_failing: false,
             refused: 0,
             restored: 0,
+            pushed_out: 0,
+            ahead: 0,
         }
     }
 
@@ -74,6 +81,10 @@ impl World {
 
     /// What was read before up to a random place, and something new.
     fn prompt(&mut self) -> Vec<u32> {
+        // Now and then something long that nobody has read, so that room is scarce.
+        if self.below(3) == 0 {
+            return self.tokens(MOST_TOKENS - 10);
+        }
         let recent = self.read.len().min(40);
         let at = self.read.len() - 1 - self.below(recent);
         let mut prompt = self.read[at].clone();
@@ -86,7 +97,9 @@ impl World {
 
     fn operate(&mut self) {
         match self.below(100) {
-            0..40 if self.open.len() < 2 => self.begin(),
+            0..30 if self.open.len() < 2 => self.begin(),
+            30..34 if self.open.len() < 2 => self.look_at(),
+            34..40 => self.work_ahead(),
             0..65 => self.go_on(),
             65..85 => self.end(true),
             85..90 => self.end(false),
@@ -102,6 +115,65 @@ impl World {
             98 => self.restart(),
             _ if self.below(4) == 0 => self.store.lock().expect("store").clear(),
             _ => {}
+        }
+    }
+
+    /// Reads something, leaves it, and pins it.
+    fn look_at(&mut self) {
+        let prompt = self.prompt();
+        let mut session = Session::new();
+        let synced = session.sync(&mut self.cache, &prompt, &mut |_, _| {
+            ControlFlow::Continue(())
+        });
+        self.read.push(prompt.clone());
+        match synced {
+            Ok(_) => {
+                session.close(&mut self.cache);
+                self.cache.pin_open(&prompt);
+                self.looked_at = prompt;
+                // The last token is never reused.
+                assert_eq!(self.pinned_blocks(), (self.looked_at.len() - 1) / 64);
+            }
+            Err(error) => {
+                self.refused(&error);
+                session.abandon(&mut self.cache);
+            }
+        }
+    }
+
+    /// Warms something, or reads it ahead: what is pinned stays.
+    fn work_ahead(&mut self) {
+        let (before, prompt) = (self.pinned_blocks(), self.prompt());
+        if self.below(2) == 0 {
+            if let Err(error) = self.cache.warm_unpinned(&prompt) {
+                self.refused(&error);
+            }
+        } else {
+            let mut session = Session::ahead();
+            let synced = session.sync(&mut self.cache, &prompt, &mut |_, _| {
+                ControlFlow::Continue(())
+            });
+            if let Err(error) = synced {
+                self.refused(&error);
+            }
+            session.abandon(&mut self.cache);
+        }
+        self.ahead += before;
+        assert!(self.pinned_blocks() >= before, "pushed out by side work");
+    }
+
+    /// Whole blocks of the pinned timeline that are in the pool, from the first on.
+    fn pinned_blocks(&self) -> usize {
+        self.cache.resident_tokens(&self.looked_at) / 64
+    }
+
+    /// After a turn that went well: what was pinned has gone only if nothing else was left to go. The block that a turn
+    /// copies from is held until it is copied, and left then.
+    fn pinned_went_last(&mut self, before: usize) {
+        if self.pinned_blocks() < before {
+            self.pushed_out += 1;
+            let left = self.cache.num_unpinned();
+            assert!(left <= 1, "{left} others could have gone");
         }
     }
 
@@ -121,6 +193,7 @@ impl World {
                 .count()
         };
         let known = self.read.iter().map(common).max().unwrap_or(0);
+        let pinned = self.pinned_blocks();
         self.read.push(prompt.clone());
         let mut session = Session::new();
         let synced = session.sync(&mut self.cache, &prompt, &mut |_, _| {
@@ -138,6 +211,7 @@ impl World {
                     assert!(logits == cold(&self.model, &prompt), "{prompt:?}");
                 }
                 self.open.push(session);
+                self.pinned_went_last(pinned);
             }
             Err(error) => {
                 self.refused(&error);
@@ -152,6 +226,7 @@ impl World {
         let Some(session) = self.open.get_mut(which) else {
             return;
         };
+        let pinned = self.cache.resident_tokens(&self.looked_at) / 64;
         let before = session.tokens().to_vec();
         if before.len() + count > MOST_TOKENS {
             return;
@@ -161,6 +236,7 @@ impl World {
                 let after = session.tokens().to_vec();
                 assert_eq!(after[..before.len()], before);
                 self.read.push(after);
+                self.pinned_went_last(pinned);
             }
             Err(error) => {
                 assert_eq!(session.tokens(), before, "as if nothing had been asked");
@@ -206,6 +282,7 @@ impl World {
         (self.store, self.cache) = open(&nowhere, &self.model);
         (self.store, self.cache) = open(&self.kv, &self.model);
         self.is_failing = false;
+        self.looked_at.clear();
     }
 
     fn refused(&mut self, error: &Error) {
@@ -246,6 +323,8 @@ fn ten_thousand_random_operations_keep_every_count_right_and_every_answer_exact(
     // What the test is about has happened.
     assert!(world.refused > 50, "{} refused", world.refused);
     assert!(world.restored > 1_000, "{} restored", world.restored);
+    assert!(world.pushed_out > 10, "{} pushed out", world.pushed_out);
+    assert!(world.ahead > 100, "{} blocks beside side work", world.ahead);
 }
 
 #[test]

@@ -28,6 +28,9 @@ export interface Backend {
   shorten(conversation: ConversationId, how: Shorten, onEvent: OnTurnEvent): Promise<void>;
   stop(conversation: ConversationId): Promise<void>;
 
+  /** The conversation that is looked at from now on, or none: it comes into memory and is the last to leave it. */
+  openConversation(conversation: ConversationId | null): Promise<void>;
+  /** Brings a conversation into memory in case that it is opened. */
   warm(conversation: ConversationId): Promise<void>;
   /** Reads ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it. */
   draft(conversation: ConversationId, message: MessageId | null, text: string): Promise<void>;
@@ -49,6 +52,8 @@ export interface Backend {
   releaseMemory(): Promise<Released>;
   memoryLimits(): Promise<MemoryLimits>;
   setMemoryLimits(limits: MemoryLimits): Promise<void>;
+  /** Whether a model takes the memory of its whole context when it is loaded, and not as it is used. */
+  reserveContext(model: string, wholeContext: boolean): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;

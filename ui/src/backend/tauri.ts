@@ -24,6 +24,7 @@ export function tauriBackend(): Backend {
     shorten: (conversation, how, onEvent) => turn('shorten', { conversation, how }, onEvent),
     stop: (conversation) => call('stop', { conversation }),
 
+    openConversation: (conversation) => call('open_conversation', { conversation }),
     warm: (conversation) => call('warm', { conversation }),
     draft: (conversation, message, text) => call('draft', { conversation, message, text }),
     previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),
@@ -40,6 +41,7 @@ export function tauriBackend(): Backend {
     releaseMemory: () => call('release_memory'),
     memoryLimits: () => call('memory_limits'),
     setMemoryLimits: (limits) => call('set_memory_limits', { limits }),
+    reserveContext: (model, wholeContext) => call('reserve_context', { model, wholeContext }),
 
     cacheStats: () => call('cache_stats'),
     clearCache: () => call('clear_cache'),

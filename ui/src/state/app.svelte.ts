@@ -76,7 +76,7 @@ export class App implements ChatHost {
 
   set draft(text: string) {
     // Memory may have been given back since the conversation was opened; it comes while the rest is typed.
-    if (this.open && !this.open.draft && text) this.warm(this.open.id);
+    if (this.open && !this.open.draft && text) this.look(this.open.id);
     if (this.open) this.open.draft = text;
     else this.beginning.draft = text;
   }
@@ -89,6 +89,7 @@ export class App implements ChatHost {
 
   newConversation(): void {
     this.typing.discard();
+    if (this.open) this.look(null);
     this.open = null;
     this.problem = null;
   }
@@ -103,7 +104,7 @@ export class App implements ChatHost {
     this.open = chat;
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
-    this.warm(id);
+    this.look(id);
     if (!chat.streaming) await chat.load();
     if (at) await chat.showMessage(at);
   }
@@ -251,8 +252,8 @@ export class App implements ChatHost {
   }
 
   /** Restoring starts while the user reads or types; a failure only means that nothing was warm. */
-  private warm(id: ConversationId): void {
-    void this.backend.warm(id).catch(() => undefined).then(() => this.noticeModel());
+  private look(id: ConversationId | null): void {
+    void this.backend.openConversation(id).catch(() => undefined).then(() => this.noticeModel());
   }
 
   /** A model may have been loaded on the way. */

@@ -5,6 +5,7 @@ import { contextProblem, problemOf, type Problem } from './problem';
 import { Stream, type TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
 import { provisional } from './turn';
+import type { Typing } from './typing';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, TurnEvent, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
@@ -18,6 +19,7 @@ export interface Row {
 
 export interface ChatHost {
   readonly backend: Backend;
+  readonly typing: Typing;
   /** Something the list of conversations shows has changed. */
   touched(): void;
   /** The turn ended while the reader was elsewhere. */
@@ -114,6 +116,7 @@ export class Chat {
     const edit = this.edit;
     if (!edit || this.stream || !edit.text.trim()) return;
     const { message, text } = edit;
+    this.host.typing.sent();
     this.closeEdit();
     if (message.role === 'assistant') await this.saveReply(message, text, edit);
     else {
@@ -162,7 +165,7 @@ export class Chat {
   startEdit(message: Message): void {
     if (this.stream) return;
     this.edit?.close();
-    this.edit = new Edit(this.host.backend, this.id, message);
+    this.edit = new Edit(this.host.backend, this.host.typing, this.id, message);
     this.reveal = { id: message.id, focus: false };
   }
 
@@ -186,6 +189,8 @@ export class Chat {
     this.closeEdit();
     this.leaf = leaf;
     await this.host.backend.setActiveLeaf(this.id, leaf).catch((cause) => this.fail(cause, null));
+    // Another branch is looked at.
+    if (this.host.isOpen(this)) void this.host.backend.openConversation(this.id).catch(() => undefined);
     void this.measureContext();
   }
 

@@ -1,9 +1,10 @@
 import type { Backend } from '../backend/backend';
 import type { ConversationId, EditCost, Message } from './types';
+import type { Typing } from './typing';
 
 const PREVIEW_AFTER_MS = 160;
 
-/** A message being edited: its new text, and what sending it would cost. */
+/** A message being edited: its new text, read ahead as it is written, and what sending it would cost at most. */
 export class Edit {
   text = $state('');
   cost = $state.raw<EditCost | null>(null);
@@ -12,6 +13,7 @@ export class Edit {
 
   constructor(
     private readonly backend: Backend,
+    private readonly typing: Typing,
     private readonly conversation: ConversationId,
     readonly message: Message,
   ) {
@@ -25,12 +27,15 @@ export class Edit {
 
   write(text: string): void {
     this.text = text;
+    // An edited reply is kept as it is: the model does not read it before the next message.
+    if (this.message.role === 'user') this.typing.write(this.conversation, this.message.id, text);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.preview(), PREVIEW_AFTER_MS);
   }
 
   close(): void {
     clearTimeout(this.timer);
+    this.typing.leave(this.message.id);
     this.asked += 1;
   }
 

@@ -79,6 +79,19 @@ export class Memory {
     await this.refresh();
   }
 
+  /** Whether the model in memory takes its whole context at once; it comes again as decided, or says what it needs. */
+  async reserve(wholeContext: boolean): Promise<void> {
+    const model = this.stats?.model;
+    if (!model) return;
+    this.problem = null;
+    try {
+      await this.backend.reserveContext(model, wholeContext);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    }
+    await this.refresh();
+  }
+
   private async readLimits(): Promise<void> {
     this.limits = await this.backend.memoryLimits().catch(() => this.limits);
   }

@@ -13,6 +13,8 @@ interface Place {
 export class Typing {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private place: Place | null = null;
+  /** The message in whose editor something was typed last; null for the composer. */
+  private typedIn: MessageId | null = null;
   /** What stands for sure of the text that was asked for last: everything before its last word. */
   private asked = '';
 
@@ -20,6 +22,7 @@ export class Typing {
 
   write(conversation: ConversationId, message: MessageId | null, text: string): void {
     clearTimeout(this.timer);
+    this.typedIn = message;
     if (!text.trim()) return this.discard();
     this.timer = setTimeout(() => this.ask({ conversation, message }, text), QUIET_MS);
   }
@@ -29,6 +32,11 @@ export class Typing {
     const place = this.place;
     this.sent();
     if (place) this.tell(place, '');
+  }
+
+  /** The editor of a message is closed. */
+  leave(message: MessageId): void {
+    if (this.typedIn === message) this.discard();
   }
 
   /** The turn that was sent takes over what was read. */

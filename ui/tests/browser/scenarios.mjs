@@ -128,7 +128,9 @@ export const scenarios = {
       await page.locator(id('edit-text')).waitFor({ state: 'detached' });
       await finished(page);
       const { resident, restored, computed } = await numbers(page.locator(id('quiet-line')).last());
-      assert.equal(resident + restored, keeps, 'what was promised is what was kept');
+      // Some of the new words may have been read ahead since.
+      assert.ok(resident + restored >= keeps, 'what was promised was kept');
+      assert.ok(resident + restored < keeps + 12, 'and what follows was not');
       assert.ok(computed < 30);
       assert.equal(await users(page).last().locator(id('branch-count')).innerText(), '2/2');
     },

@@ -96,6 +96,18 @@ test('the panel tells memory in words and numbers, and frees it', async () => {
   await waitFor(() => expect(app.memory.limits?.kv).toBe('q4'));
 });
 
+test('a model can take its whole context at once', async () => {
+  const { app, backend } = await start();
+  await app.memory.refresh();
+  const model = app.memory.stats!.model!;
+  const taken = async () => (await backend.memoryStats()).pool.reserved_bytes;
+  expect(await taken()).toBeLessThan(90e6);
+  await app.memory.reserve(true);
+  expect(app.memory.stats?.reserves_context).toBe(true);
+  expect(await taken()).toBeGreaterThan(90e6);
+  expect((await backend.planModel(model, null)).reserved_bytes).toBeGreaterThan(90e6);
+});
+
 test('the list of models says what each would take', async () => {
   const { app } = await start();
   render(Root, { app });

@@ -149,10 +149,10 @@ test('drafts belong to their conversation', async () => {
   expect(app.draft).toBe('for a new one');
 });
 
-test('the first word of a draft warms the conversation, the next ones do not', async () => {
+test('the first word of a draft brings the conversation back, the next ones do not', async () => {
   const { app, backend } = await start('fast');
   const chat = await openFirst(app);
-  const warmed = () => backend.calls.filter((call) => call === `warm ${chat.id}`).length;
+  const warmed = () => backend.calls.filter((call) => call === `open ${chat.id}`).length;
   expect(warmed()).toBe(1);
   app.draft = 'H';
   app.draft = 'He';
@@ -161,10 +161,11 @@ test('the first word of a draft warms the conversation, the next ones do not', a
   expect(warmed()).toBe(2);
 });
 
-test('a conversation is warmed when it is opened', async () => {
+test('the engine is told which conversation is looked at, and when none is', async () => {
   const { app, backend } = await start('');
   const chat = await openFirst(app);
-  expect(backend.calls).toContain(`warm ${chat.id}`);
+  app.newConversation();
+  expect(backend.calls.filter((call) => call.startsWith('open '))).toEqual([`open ${chat.id}`, 'open null']);
 });
 
 test('a stream goes on in the background and marks the conversation when it ends', async () => {

@@ -68,3 +68,32 @@ test('a discarded draft is cold again', async () => {
   app.write('');
   expect(await backend.previewEdit(id, null, text)).toEqual(before);
 });
+
+test('an earlier message that is edited is read ahead too, and sending it takes that over', async () => {
+  const chat = app.open!;
+  const message = chat.rows.find((row) => row.message.role === 'user')!.message;
+  chat.startEdit(message);
+  const text = 'Tell me in brief what rye bread needs and why it is so dense';
+  chat.edit!.write(text);
+  vi.advanceTimersByTime(300);
+  expect(drafts()).toEqual([`draft ${text}`]);
+  const cost = await backend.previewEdit(chat.id, message.id, text);
+  expect(cost.of - cost.keeps).toBeLessThan(8);
+  vi.useRealTimers();
+  await chat.saveEdit();
+  expect(drafts(), 'nothing is discarded').toEqual([`draft ${text}`]);
+});
+
+test('an edit that is cancelled is discarded, an edited reply is not read', () => {
+  const chat = app.open!;
+  const of = (role: string) => chat.rows.find((row) => row.message.role === role)!.message;
+  chat.startEdit(of('user'));
+  chat.edit!.write('Tell me in brief');
+  vi.advanceTimersByTime(300);
+  chat.closeEdit();
+  expect(drafts()).toEqual(['draft Tell me in brief', 'draft ']);
+  chat.startEdit(of('assistant'));
+  chat.edit!.write('Rye is');
+  vi.advanceTimersByTime(300);
+  expect(drafts().length).toBe(2);
+});

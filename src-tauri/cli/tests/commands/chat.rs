@@ -132,3 +132,28 @@ fn models_are_added_listed_and_inspected() {
     folder.send(&chosen, "hello");
     assert_eq!(folder.messages(&chosen)[1]["model"], "other");
 }
+
+#[test]
+fn what_a_conversation_does_when_it_is_full_can_be_set() {
+    let folder = Folder::with_model();
+    let id = folder.conversation();
+    for what in ["compact", "drop-oldest", "stop", "ask"] {
+        let told = folder.last(&["chat", "when-full", &id, what]);
+        assert_eq!(told["when_full"], what.replace('-', "_"));
+        let text = folder.text(&["chat", "export", &id, "--format", "json"]);
+        let exported: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(exported["conversation"]["when_full"], told["when_full"]);
+    }
+    assert!(
+        !folder
+            .run(&["chat", "when-full", "nobody", "stop"])
+            .status
+            .success()
+    );
+    assert!(
+        !folder
+            .run(&["chat", "when-full", &id, "explode"])
+            .status
+            .success()
+    );
+}

@@ -109,3 +109,36 @@ fn a_command_that_is_writing_a_reply_is_reached_and_leaves_no_file() {
     assert!(child.wait().expect("ends").success());
     assert!(!folder.path().join("control.json").exists());
 }
+
+#[test]
+fn a_model_can_take_its_whole_context_when_it_is_loaded() {
+    let folder = Folder::with_model();
+    let reserved = |folder: &Folder| {
+        let inspected = folder.last(&["models", "inspect", MODEL]);
+        number(&inspected["plan"], "reserved_bytes")
+    };
+    assert_eq!(reserved(&folder), 0);
+    let told = folder.last(&["models", "reserve", MODEL, "at-once"]);
+    assert_eq!(told["reserves_context"], true);
+    let plan = &folder.last(&["models", "inspect", MODEL])["plan"];
+    let tokens = number(plan, "model_context_tokens") + 64;
+    let per_token = number(&plan["kv"], "bytes_per_token");
+    assert_eq!(reserved(&folder), tokens * per_token);
+    let id = folder.conversation();
+    let pool = (4 * 64 * per_token).to_string();
+    let output = folder.run(&[
+        "--json",
+        "chat",
+        "send",
+        &id,
+        "hello",
+        "--pool-bytes",
+        &pool,
+    ]);
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("it needs"), "{text}");
+    folder.last(&["models", "reserve", MODEL, "as-used"]);
+    folder.send(&id, "hello");
+    assert_eq!(reserved(&folder), 0);
+}

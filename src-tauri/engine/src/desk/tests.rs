@@ -85,6 +85,33 @@ fn a_conversation_that_was_left_is_not_warmed() {
 }
 
 #[test]
+fn pointing_at_another_conversation_does_not_cancel_the_one_that_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(&folder.path().join("history.db")).unwrap();
+    let (requests, inbox) = channel();
+    let mut desk = Desk::new(inbox, Arc::new(Mutex::new(history)), || 0);
+    let send = |request| {
+        let answers = channel().0;
+        requests.send(Envelope { request, answers }).unwrap();
+    };
+    let open = |name: &str| Request::Open {
+        conversation: Some(name.to_owned().into()),
+    };
+    send(open("left"));
+    send(open("opened"));
+    send(Request::Warm {
+        conversation: "pointed at".to_owned().into(),
+    });
+    desk.poll();
+    assert!(desk.has_open());
+    let Some(Work::Other(Envelope { request, .. })) = desk.next(None, &mut || false) else {
+        panic!("two requests wait")
+    };
+    assert!(matches!(request, Request::Open { conversation: Some(id) } if id.as_str() == "opened"));
+    assert!(!desk.has_open() && desk.has_warm());
+}
+
+#[test]
 fn a_title_is_the_first_line_cut_at_a_word() {
     assert_eq!(title("  Hello there\nand more"), "Hello there");
     assert_eq!(

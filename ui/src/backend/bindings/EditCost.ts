@@ -5,7 +5,7 @@
  */
 export type EditCost = { 
 /**
- * Tokens of the new prompt whose keys and values are cached.
+ * Tokens of the new prompt whose keys and values are cached, and would be used.
  */
 keeps: number, 
 /**

@@ -33,6 +33,10 @@ weights_bytes: number,
  */
 kv_bytes: number, 
 /**
+ * What the pool takes when the model is loaded, for the model's whole context; 0 where it takes memory as it is used.
+ */
+reserved_bytes: number, 
+/**
  * Activations, workspaces, angles, logits, and blocks on their way to disk.
  */
 scratch_bytes: number, 
@@ -41,7 +45,7 @@ scratch_bytes: number,
  */
 runtime_bytes: number, 
 /**
- * All of the above.
+ * All of the above; of the context and what is reserved the larger.
  */
 total_bytes: number, 
 /**

@@ -23,6 +23,10 @@ scratch_bytes: number,
  */
 pool: TierUse, 
 /**
+ * Whether the working pool took a whole context when the model was loaded.
+ */
+reserves_context: boolean, 
+/**
  * Conversations of 4 096 tokens that the open pool holds, if they share nothing.
  */
 resident_conversations: number, 

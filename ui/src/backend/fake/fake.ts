@@ -150,6 +150,11 @@ export class FakeBackend implements Backend {
 
   // ---- the model and its cache
 
+  async openConversation(conversation: string | null): Promise<void> {
+    this.calls.push(`open ${conversation}`);
+    if (conversation) this.loadReleased();
+  }
+
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
     this.loadReleased();
@@ -235,6 +240,15 @@ export class FakeBackend implements Backend {
       await this.releaseMemory();
     }
     this.memory.limits = { ...limits };
+  }
+
+  async reserveContext(model: string, wholeContext: boolean): Promise<void> {
+    const changed = this.memory.reserving.has(model) !== wholeContext;
+    if (wholeContext) this.memory.reserving.add(model);
+    else this.memory.reserving.delete(model);
+    if (!changed) return;
+    await this.releaseMemory();
+    await this.loadModel(model);
   }
 
   async cacheStats(): Promise<CacheStats> {

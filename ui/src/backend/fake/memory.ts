@@ -11,12 +11,16 @@ const CONVERSATION_TOKENS = 4096;
 export class FakeMemory {
   limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8' };
 
+  /** Names of models that take their whole context at once. */
+  readonly reserving = new Set<string>();
+
   plan(model: ModelEntry, context: number): MemoryPlan {
     const fixed = model.file_bytes + SCRATCH_BYTES + RUNTIME_BYTES;
     const kvBytes = context * this.perToken();
     const pool = this.pool();
     const room = Math.max(0, Math.min(pool, 12e9 - fixed));
     const fits = fixed < 12e9 && kvBytes <= room;
+    const reserved = this.reserved(model, context);
     return {
       model: model.name,
       context_tokens: context,
@@ -24,9 +28,10 @@ export class FakeMemory {
       kv: { format: this.limits.kv, bytes_per_token: this.perToken() },
       weights_bytes: model.file_bytes,
       kv_bytes: kvBytes,
+      reserved_bytes: reserved,
       scratch_bytes: SCRATCH_BYTES,
       runtime_bytes: RUNTIME_BYTES,
-      total_bytes: fixed + kvBytes,
+      total_bytes: fixed + Math.max(kvBytes, reserved),
       machine: MACHINE,
       others_bytes: 4e9,
       pool_bytes: pool,
@@ -44,12 +49,17 @@ export class FakeMemory {
       model: model?.name ?? null,
       weights_bytes: model?.file_bytes ?? 0,
       scratch_bytes: model ? SCRATCH_BYTES : 0,
-      pool: { budget_bytes: model ? this.pool() : 0, reserved_bytes: cached + active, active_bytes: active, cached_bytes: cached },
+      pool: { budget_bytes: model ? this.pool() : 0, reserved_bytes: Math.max(cached + active, model ? this.reserved(model) : 0), active_bytes: active, cached_bytes: cached },
+      reserves_context: model !== undefined && this.reserving.has(model.name),
       resident_conversations: model ? Math.floor(this.pool() / (CONVERSATION_TOKENS * this.perToken())) : 0,
       disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * this.perToken(), active_bytes: 0, cached_bytes: cachedTokens * this.perToken() },
       machine: MACHINE,
       others_bytes: 4e9,
     };
+  }
+
+  private reserved(model: ModelEntry, context = 8192): number {
+    return this.reserving.has(model.name) ? (context + 64) * this.perToken() : 0;
   }
 
   /** Bytes of keys and values. */
