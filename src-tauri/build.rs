@@ -39,6 +39,11 @@ fn main() {
         "memory_limits",
         "set_memory_limits",
         "reserve_context",
+        "privacy_state",
+        "protect",
+        "unprotect",
+        "change_secret",
+        "unlock",
         "app_info",
         "open_link",
     ]);

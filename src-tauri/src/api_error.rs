@@ -7,7 +7,7 @@ use ts_rs::TS;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, TS)]
 pub struct ApiError {
     /// `model_missing`, `model_broken`, `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
-    /// `invalid_argument`, `no_summary`, `storage` or `internal`.
+    /// `invalid_argument`, `no_summary`, `locked`, `wrong_passphrase`, `keychain`, `storage` or `internal`.
     pub code: String,
     /// One sentence for the person.
     pub message: String,
@@ -39,13 +39,7 @@ impl From<engine::Error> for ApiError {
 
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {
-        let code = match &error {
-            store::Error::ConversationMissing(_) => "conversation_missing",
-            store::Error::MessageMissing(_) => "message_missing",
-            store::Error::NotGenerating(_) => "invalid_argument",
-            _ => "storage",
-        };
-        Self::new(code, error.to_string())
+        Self::new(error.code(), error.to_string())
     }
 }
 

@@ -1,13 +1,13 @@
 //! What the commands work on: the data folder, the history, the engine.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::control::Control;
-use engine::{Engine, EngineConfig, EngineProcess};
-use store::{DataFolder, History};
+use engine::{Engine, EngineConfig, EngineProcess, PrivacyState};
+use store::{DataFolder, History, Passphrase, Unlocks};
 use tauri::ipc::{CommandArg, CommandItem, InvokeError};
 use tauri::{Manager, Runtime};
 
@@ -21,16 +21,19 @@ pub(crate) struct App {
     /// gets one, and this does not wait for them.
     _control: Option<Control>,
     history: Mutex<History>,
-    pub(crate) data: DataFolder,
+    pub(crate) data: Arc<DataFolder>,
 }
 
+/// How long a deletion can be undone: longer than the window offers it.
+const UNDO: Duration = Duration::from_secs(12);
+
 impl App {
-    /// Takes the data folder and starts the engine on it. A missing model is no error: turns will say so.
-    pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
-        let data = DataFolder::open(data_dir)?;
-        let history = Mutex::new(History::open(&data.history_path())?);
+    /// Starts the engine on a data folder. A missing model is no error: turns will say so.
+    fn open(data: Arc<DataFolder>, passphrase: Option<&Passphrase>) -> Result<Self, ApiError> {
+        let history = Mutex::new(History::unlock(&data.history_path(), passphrase)?);
         let threads = EngineConfig::threads_beside_a_window();
-        let engine = Engine::spawn(EngineProcess::beside(data.path().to_owned(), threads)?)?;
+        let folder = data.path().to_owned();
+        let engine = Engine::spawn(EngineProcess::beside(folder, threads, passphrase)?)?;
         let control = engine
             .listen(data.path())
             .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))
@@ -41,13 +44,27 @@ impl App {
             history,
             data,
         };
-        app.empty_trash();
+        app.empty_trash(now_ms());
         Ok(app)
     }
 
     /// The history, for the length of one call.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         lock(&self.history)
+    }
+
+    /// Has the engine change the encryption of the history, which is the engine's alone meanwhile. `passphrase` unlocks it
+    /// afterwards, if that is new.
+    pub(crate) fn change_privacy(
+        &self,
+        passphrase: Option<&Passphrase>,
+        ask: impl FnOnce(&Engine) -> engine::Result<PrivacyState>,
+    ) -> Result<PrivacyState, ApiError> {
+        let mut history = self.history();
+        history.set_aside()?;
+        let changed = ask(&self.engine);
+        history.take_up(passphrase)?;
+        Ok(changed?)
     }
 
     /// Loads the default model, so that it is there before the first word. Without one, turns will say so.
@@ -57,12 +74,12 @@ impl App {
         }
     }
 
-    /// A deletion can be undone until the application starts again. Not at the end: the engine may be writing a reply,
-    /// and closing must not wait for it.
-    fn empty_trash(&self) {
+    /// Deletes for good what was deleted before `before_ms`. Not when closing: the engine may be writing a reply, and
+    /// closing must not wait for it; then it is done at the next start.
+    fn empty_trash(&self, before_ms: i64) {
         let purged = self
             .history()
-            .purge_deleted(now_ms())
+            .purge_deleted(before_ms)
             .map_err(engine::Error::from);
         if let Err(error) = purged.and_then(|leaves| self.engine.forget(leaves)) {
             tracing::warn!(%error, "deleted conversations are kept");
@@ -72,26 +89,69 @@ impl App {
 
 /// The application for as long as it is open. Tauri never drops what it manages, and what is not dropped is not saved:
 /// so that this is what it manages, and closing takes the application out.
-pub(crate) struct Running(Mutex<Option<Arc<App>>>);
+pub(crate) struct Running {
+    state: Mutex<State>,
+    data: Arc<DataFolder>,
+}
+
+enum State {
+    /// The conversations are encrypted, and nobody has said the passphrase.
+    Locked,
+    Open(Arc<App>),
+    Closed,
+}
 
 impl Running {
-    pub(crate) fn new(app: App) -> Self {
-        Self(Mutex::new(Some(Arc::new(app))))
+    /// Takes the data folder; the application is open unless a passphrase is needed first.
+    pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
+        let data = Arc::new(DataFolder::open(data_dir)?);
+        let state = match History::unlocked_by(&data.history_path())? {
+            Some(Unlocks::Passphrase) => State::Locked,
+            _ => State::Open(Arc::new(App::open(Arc::clone(&data), None)?)),
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            data,
+        })
     }
 
-    /// The application, unless it is closing.
-    pub(crate) fn app(&self) -> Option<OpenApp> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .map(OpenApp)
+    /// The data folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// The application, unless it is locked or closing.
+    pub(crate) fn app(&self) -> Result<OpenApp, ApiError> {
+        match &*self.state() {
+            State::Open(app) => Ok(OpenApp(Arc::clone(app))),
+            State::Locked => Err(ApiError::new(
+                "locked",
+                "the conversations are encrypted; their passphrase is needed",
+            )),
+            State::Closed => Err(ApiError::new("internal", "Reprise is closing")),
+        }
+    }
+
+    /// Opens the application with its passphrase. Nothing if it is open.
+    pub(crate) fn unlock(&self, passphrase: &Passphrase) -> Result<OpenApp, ApiError> {
+        {
+            let mut state = self.state();
+            if matches!(*state, State::Locked) {
+                let app = App::open(Arc::clone(&self.data), Some(passphrase))?;
+                *state = State::Open(Arc::new(app));
+            }
+        }
+        self.app()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Saves what is not on disk yet and closes the history.
     pub(crate) fn close(&self) {
-        let app = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(app) = app {
+        let state = std::mem::replace(&mut *self.state(), State::Closed);
+        if let State::Open(app) = state {
             // A command on another thread may hold the application for a moment longer; the engine need not wait for it.
             app.engine.shutdown();
         }
@@ -100,6 +160,19 @@ impl Running {
 
 /// What a command gets: the open application, or a refusal in its place.
 pub(crate) struct OpenApp(Arc<App>);
+
+impl OpenApp {
+    /// Deletes what is in the trash for good, once it cannot be undone any more; closed before that, at the next start.
+    pub(crate) fn empty_trash_later(&self) {
+        let app = Arc::downgrade(&self.0);
+        std::thread::spawn(move || {
+            std::thread::sleep(UNDO);
+            if let Some(app) = app.upgrade() {
+                app.empty_trash(now_ms() - UNDO.as_millis() as i64 + 1);
+            }
+        });
+    }
+}
 
 impl Deref for OpenApp {
     type Target = App;
@@ -112,7 +185,7 @@ impl Deref for OpenApp {
 impl<'de, R: Runtime> CommandArg<'de, R> for OpenApp {
     fn from_command(command: CommandItem<'de, R>) -> Result<Self, InvokeError> {
         let app = command.message.webview_ref().state::<Running>().app();
-        app.ok_or_else(|| InvokeError::from(ApiError::new("internal", "Reprise is closing")))
+        app.map_err(InvokeError::from)
     }
 }
 

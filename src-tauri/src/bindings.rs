@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::{
-    ContextUse, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry, Released, TurnEvent,
+    ContextUse, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry, PrivacyState,
+    Released, TurnEvent,
 };
-use store::{CacheStats, Format, SearchHit};
+use store::{CacheStats, Format, SearchHit, Secret};
 use ts_rs::{Config, TS};
 
 use crate::api_error::ApiError;
@@ -31,8 +32,10 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     MemoryPlan::export_all(&config)?;
     MemoryStats::export_all(&config)?;
     ModelEntry::export_all(&config)?;
+    PrivacyState::export_all(&config)?;
     Released::export_all(&config)?;
     SearchHit::export_all(&config)?;
+    Secret::export_all(&config)?;
     TurnEvent::export_all(&config)
 }
 

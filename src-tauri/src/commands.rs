@@ -7,6 +7,7 @@ pub(crate) mod conversations;
 mod links;
 mod memory;
 mod models;
+mod privacy;
 mod turns;
 
 use tauri::ipc::Invoke;
@@ -51,6 +52,11 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         memory::memory_limits,
         memory::set_memory_limits,
         memory::reserve_context,
+        privacy::privacy_state,
+        privacy::protect,
+        privacy::unprotect,
+        privacy::change_secret,
+        privacy::unlock,
         about::app_info,
         links::open_link,
     ]

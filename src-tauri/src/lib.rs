@@ -23,18 +23,18 @@ use tauri::{Manager, RunEvent};
 use tauri_plugin_window_state::StateFlags;
 use tracing_subscriber::EnvFilter;
 
-use crate::app::{App, Running};
+use crate::app::Running;
 use crate::arguments::Arguments;
 
 /// The whole application, from the arguments to the exit status.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
-    let app = match App::open(arguments.data_dir) {
-        Ok(app) => app,
+    let running = match Running::open(arguments.data_dir) {
+        Ok(running) => running,
         Err(error) => return refusal::refuse(&error.message),
     };
-    let folder = app.data.path().to_owned();
+    let folder = running.folder().to_owned();
     // Size and place of the window are kept in the data folder, with everything else. The window shows itself when
     // its page is there, so that being visible is not remembered.
     let window_state = tauri_plugin_window_state::Builder::new()
@@ -44,12 +44,12 @@ pub fn run() -> ExitCode {
     let built = tauri::Builder::default()
         .plugin(window_state)
         .plugin(tauri_plugin_dialog::init())
-        .manage(Running::new(app))
+        .manage(running)
         .invoke_handler(commands::handler())
         .setup(move |tauri| {
             window::open(tauri, &folder)?;
             signals::exit_on_signal(tauri.handle().clone());
-            if let Some(app) = tauri.state::<Running>().app() {
+            if let Ok(app) = tauri.state::<Running>().app() {
                 std::thread::spawn(move || app.load_default_model());
             }
             Ok(())

@@ -1,5 +1,7 @@
 //! One conversation in a real engine over a real data folder.
 
+mod privacy;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,7 +11,7 @@ use engine::{
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
-    NewConversation, Prefill, Role, Sampling,
+    NewConversation, Passphrase, Prefill, Role, Sampling,
 };
 use tempfile::TempDir;
 
@@ -39,6 +41,7 @@ pub struct Chat {
     pool_bytes: u64,
     /// The engine runs in a process of its own.
     is_apart: bool,
+    passphrase: Option<Passphrase>,
     open: Option<Open>,
     /// The conversation that is open.
     pub conversation: ConversationId,
@@ -82,6 +85,7 @@ impl Chat {
             subject,
             pool_bytes: 256 << 20,
             is_apart: false,
+            passphrase: None,
             open: None,
             conversation: ConversationId::from(String::new()),
             max_tokens: 8,
@@ -98,6 +102,7 @@ impl Chat {
             subject,
             pool_bytes: 256 << 20,
             is_apart: false,
+            passphrase: None,
             open: None,
             conversation: ConversationId::from(conversation.to_owned()),
             max_tokens: 8,
@@ -115,7 +120,8 @@ impl Chat {
             .expect("data folder")
             .flatten()
         {
-            if file.file_name().to_string_lossy().starts_with("history") {
+            let name = file.file_name();
+            if name == "key.json" || name.to_string_lossy().starts_with("history") {
                 std::fs::copy(file.path(), home.path().join(file.file_name()))
                     .expect("copy of history");
             }
@@ -125,6 +131,7 @@ impl Chat {
             subject: self.subject,
             pool_bytes: self.pool_bytes,
             is_apart: self.is_apart,
+            passphrase: self.passphrase.clone(),
             open: None,
             conversation: self.conversation.clone(),
             max_tokens: self.max_tokens,
@@ -164,7 +171,8 @@ impl Chat {
     /// Starts an engine over the folder.
     pub fn start(&mut self) {
         let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
-        let mut history = History::open(&folder.history_path()).expect("history");
+        let history = History::unlock(&folder.history_path(), self.passphrase.as_ref());
+        let mut history = history.expect("history");
         let limits = MemoryLimits::pool(self.pool_bytes);
         if self.is_apart {
             // A process of its own reads them there.
@@ -173,6 +181,7 @@ impl Chat {
                 program: engine_program(),
                 data_folder: folder.path().to_owned(),
                 threads: EngineConfig::default_threads(),
+                passphrase: self.passphrase.clone(),
             };
             self.open = Some(Open {
                 engine: Engine::spawn(process).expect("engine"),
@@ -181,8 +190,9 @@ impl Chat {
             });
             return;
         }
+        let (budget, seal) = (Budget::Bytes(4 << 30), history.seal());
+        let store = BlockStore::open_under(&folder.kv_path(), budget, seal);
         let history = Arc::new(Mutex::new(history));
-        let store = BlockStore::open(&folder.kv_path(), Budget::Bytes(4 << 30));
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),

@@ -15,7 +15,7 @@ struct Package {
 }
 
 /// What building and running the window takes.
-const BUILD: [Package; 4] = [
+const BUILD: [Package; 6] = [
     Package {
         name: "libwebkit2gtk-4.1-dev",
         why: "the system web view that draws the window",
@@ -28,8 +28,18 @@ const BUILD: [Package; 4] = [
     },
     Package {
         name: "build-essential",
-        why: "a C compiler, for the bundled SQLite",
+        why: "a C compiler, for the bundled SQLite and OpenSSL",
         needed: || process::version("cc").is_none(),
+    },
+    Package {
+        name: "make",
+        why: "builds the bundled OpenSSL, with which conversations are encrypted",
+        needed: || process::version("make").is_none(),
+    },
+    Package {
+        name: "perl",
+        why: "configures that build",
+        needed: || process::version("perl").is_none(),
     },
     Package {
         name: "python3-pip",

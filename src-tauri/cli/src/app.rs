@@ -15,6 +15,7 @@ use kernels::KvFormat;
 use store::{BlockStore, DataFolder, History};
 
 use crate::error::Result;
+use crate::passphrase;
 
 /// An open data folder; its lock is held for as long as this lives.
 pub(crate) struct App {
@@ -33,7 +34,7 @@ impl App {
     /// `threads` threads (default: physical cores).
     pub(crate) fn open(data_dir: Option<PathBuf>, threads: Option<u16>) -> Result<Self> {
         let data = DataFolder::open(data_dir)?;
-        let history = Arc::new(Mutex::new(History::open(&data.history_path())?));
+        let history = Arc::new(Mutex::new(passphrase::unlock(&data.history_path())?));
         Ok(Self {
             engine: OnceCell::new(),
             history,
@@ -88,7 +89,8 @@ impl App {
     /// The block store itself, for a command that runs no engine beside it.
     pub(crate) fn block_store(&self) -> Result<BlockStore> {
         let budget = self.limits()?.disk_budget();
-        Ok(BlockStore::open(&self.data.kv_path(), budget))
+        let seal = self.history().seal();
+        Ok(BlockStore::open_under(&self.data.kv_path(), budget, seal))
     }
 
     /// What a memory plan starts from besides the model.
@@ -107,6 +109,11 @@ impl App {
                 ..DiskPlan::default()
             },
         })
+    }
+
+    /// The history, to be shared.
+    pub(crate) fn shared_history(&self) -> &Mutex<History> {
+        &self.history
     }
 
     /// The history, for the length of one call.

@@ -45,6 +45,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: CacheCommand,
     },
+    /// Encryption of conversations on disk
+    Privacy {
+        #[command(subcommand)]
+        command: PrivacyCommand,
+    },
     /// Measurements, in temporary folders
     Bench {
         #[command(subcommand)]
@@ -231,6 +236,28 @@ pub(crate) enum CacheCommand {
     Verify,
     /// Empty it; no word is lost
     Clear,
+}
+
+/// Passphrases come from REPRISE_PASSPHRASE, and a new one instead of it from REPRISE_NEW_PASSPHRASE; without these they are
+/// asked for.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum PrivacyCommand {
+    /// Whether conversations are encrypted
+    Status,
+    /// Encrypt them: under a passphrase, without which they are lost, or under a key in the system's keychain
+    On {
+        /// Keep the key in the system's keychain instead of asking for a passphrase
+        #[arg(long)]
+        keychain: bool,
+    },
+    /// Keep them as they are again
+    Off,
+    /// Choose another passphrase, or the keychain
+    Passphrase {
+        /// Keep the key in the system's keychain from now on
+        #[arg(long)]
+        keychain: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -55,11 +55,7 @@ impl Error {
     pub(crate) fn code(&self) -> &str {
         match self {
             Self::Engine(error) => error.code(),
-            Self::Store(store::Error::ConversationMissing(_)) => "conversation_missing",
-            Self::Store(store::Error::MessageMissing(_)) => "message_missing",
-            Self::Store(store::Error::NotGenerating(_)) => "invalid_argument",
-            Self::Store(store::Error::AlreadyRunning { .. }) => "busy",
-            Self::Store(_) => "storage",
+            Self::Store(error) => error.code(),
             Self::Turn { code, .. } => code,
             Self::InvalidArgument(_) => "invalid_argument",
             Self::Interrupted => "stopped",

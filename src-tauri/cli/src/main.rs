@@ -13,6 +13,8 @@ mod engine;
 mod error;
 mod models;
 mod output;
+mod passphrase;
+mod privacy;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -48,6 +50,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<()> {
         Command::Chat { command } => chat::run(command, data_dir, output),
         Command::Engine { command } => engine::run(command, data_dir, output),
         Command::Cache { command } => cache::run(command, data_dir, output),
+        Command::Privacy { command } => privacy::run(command, data_dir, output),
         Command::Bench { command } => bench::run(command, data_dir, output),
     }
 }

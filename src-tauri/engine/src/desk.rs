@@ -165,6 +165,7 @@ impl Desk {
                     | Request::Loaded
                     | Request::CacheStats
                     | Request::Memory
+                    | Request::Privacy
             )
         };
         let index = self.later.iter().position(is_question)?;

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use models::{DigestCache, ModelInfo};
-use store::{BlockStore, CacheStats, ConversationId, History, MessageId, VerifyReport};
+use store::{
+    BlockStore, CacheStats, ConversationId, History, MessageId, Passphrase, Secret, VerifyReport,
+};
 
 use crate::control::Control;
 use crate::desk::Desk;
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
+use crate::privacy::{PrivacyState, Rewriting};
 use crate::process::EngineProcess;
 use crate::request::{Answer, Envelope, Request, TurnEvents};
 use crate::turn::{ContextUse, EditCost, Turn};
@@ -66,9 +69,11 @@ impl Engine {
         store: BlockStore,
     ) -> Result<Self> {
         let (requests, inbox) = channel();
+        let store = Arc::new(Mutex::new(store));
         let worker = Worker {
+            rewriting: Rewriting::new(Arc::clone(&history), Arc::clone(&store)),
             desk: Desk::new(inbox, history, config.clock),
-            store: Arc::new(Mutex::new(store)),
+            store,
             models_folder: config.models_folder,
             digests: DigestCache::new(config.digests),
             limits: config.limits,
@@ -319,6 +324,50 @@ impl Engine {
     /// [`Error::Stopped`].
     pub fn cache_clear(&self) -> Result<()> {
         self.ask(Request::CacheClear).map(drop)
+    }
+
+    /// Whether conversations are encrypted on disk.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn privacy(&self) -> Result<PrivacyState> {
+        self.ask_privacy(Request::Privacy)
+    }
+
+    /// Encrypts them, once a running reply has ended. The history is encrypted when this returns; blocks follow in the
+    /// background, while nothing else is asked for.
+    ///
+    /// # Errors
+    /// When they are encrypted already, the secret cannot be used, or the disk fails; then nothing has changed.
+    pub fn protect(&self, secret: Secret) -> Result<PrivacyState> {
+        self.ask_privacy(Request::Protect { secret })
+    }
+
+    /// Keeps them as they are again. The history is plain when this returns; blocks follow in the background.
+    ///
+    /// # Errors
+    /// When they are not encrypted, or the disk fails; then nothing has changed.
+    pub fn unprotect(&self) -> Result<PrivacyState> {
+        self.ask_privacy(Request::Unprotect)
+    }
+
+    /// Has them unlocked by another secret; the passphrase until now is asked for once more, if it is one.
+    ///
+    /// # Errors
+    /// When they are not encrypted, the passphrase is wrong or the new secret cannot be used.
+    pub fn change_secret(
+        &self,
+        current: Option<Passphrase>,
+        secret: Secret,
+    ) -> Result<PrivacyState> {
+        self.ask_privacy(Request::ChangeSecret { current, secret })
+    }
+
+    fn ask_privacy(&self, request: Request) -> Result<PrivacyState> {
+        match self.ask(request)? {
+            Answer::Privacy(state) => Ok(state),
+            _ => Err(Error::Stopped),
+        }
     }
 
     /// Stops what runs, saves, and waits until all is on disk. Requests after it fail.

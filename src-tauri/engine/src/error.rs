@@ -103,7 +103,7 @@ impl Error {
             Self::Remote { code, .. } => code,
             Self::ModelMissing(_) => "model_missing",
             Self::Model(_) => "model_broken",
-            Self::Store(_) => "storage",
+            Self::Store(error) => error.code(),
             Self::ConversationMissing(_) => "conversation_missing",
             Self::MessageMissing(_) => "message_missing",
             Self::InvalidArgument(_) | Self::NothingToShorten => "invalid_argument",

@@ -26,6 +26,7 @@ mod memory;
 mod pins;
 mod plan;
 mod pool;
+mod privacy;
 pub mod process;
 mod prompt;
 mod question;
@@ -55,6 +56,7 @@ pub use models::ModelInfo;
 pub use plan::{
     CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
+pub use privacy::{PrivacyState, rewrite_some};
 pub use process::EngineProcess;
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};

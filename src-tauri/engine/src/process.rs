@@ -13,6 +13,7 @@ pub mod host;
 mod remote;
 
 use serde::{Deserialize, Serialize};
+use store::Passphrase;
 
 use crate::request::{Answer, Request};
 
@@ -21,7 +22,14 @@ pub use remote::EngineProcess;
 /// Raised with any change of the frames below or of what is in them.
 pub(crate) const PROTOCOL: u32 = 1;
 
-/// What the parent sends.
+/// What the parent sends first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    /// What may unlock the history, the likeliest first; none where it is not locked, or the system's keychain unlocks it.
+    pub passphrases: Vec<Passphrase>,
+}
+
+/// What the parent sends then.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Call {
     /// Names the answers.

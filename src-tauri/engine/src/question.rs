@@ -8,13 +8,14 @@ use store::{BlockStore, ConversationId};
 use crate::cache::Cache;
 use crate::desk::Desk;
 use crate::memory::MemoryStats;
+use crate::privacy::PrivacyState;
 use crate::prompt::{self, Part};
 use crate::request::{Answer, Request};
 use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
 use crate::{Error, Result, shorten};
 
-/// Answers `Preview`, `Context`, `CacheStats` and `Memory`. `drafted` are the tokens that have been read of a message that
+/// Answers `Preview`, `Context`, `CacheStats`, `Privacy` and `Memory`. `drafted` are the tokens that have been read of a message that
 /// is being typed.
 ///
 /// # Errors
@@ -84,6 +85,10 @@ pub(crate) fn answer(
                 limit: cache.context_tokens() as u32,
                 choices: shorten::choices(&parts, cache),
             }))
+        }
+        Request::Privacy => {
+            let state = PrivacyState::of(&history, &lock(store));
+            Ok(Answer::Privacy(state))
         }
         Request::Memory => Ok(Answer::Memory(MemoryStats::of(cache, store))),
         _ => Ok(Answer::CacheStats(lock(store).stats())),

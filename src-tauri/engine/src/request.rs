@@ -4,11 +4,12 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use models::ModelInfo;
 use serde::{Deserialize, Serialize};
-use store::{CacheStats, ConversationId, MessageId, VerifyReport};
+use store::{CacheStats, ConversationId, MessageId, Passphrase, Secret, VerifyReport};
 
 use crate::Error;
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
+use crate::privacy::PrivacyState;
 use crate::turn::{ContextUse, EditCost, Turn, TurnEvent};
 
 /// What the engine can be asked. A `Turn` answers with many events, everything else with one answer.
@@ -97,6 +98,22 @@ pub enum Request {
         /// The limits.
         limits: MemoryLimits,
     },
+    /// Whether conversations are encrypted on disk.
+    Privacy,
+    /// Encrypt them; blocks follow in the background.
+    Protect {
+        /// What is to unlock them.
+        secret: Secret,
+    },
+    /// Keep them as they are again; blocks follow in the background.
+    Unprotect,
+    /// Have them unlocked by another secret.
+    ChangeSecret {
+        /// The passphrase until now, if it is one.
+        current: Option<Passphrase>,
+        /// The new secret.
+        secret: Secret,
+    },
     /// Save, and end the engine.
     Shutdown,
 }
@@ -127,6 +144,8 @@ pub enum Answer {
     Memory(MemoryStats),
     /// To `Release`.
     Released(Released),
+    /// To `Privacy`, `Protect`, `Unprotect` and `ChangeSecret`.
+    Privacy(PrivacyState),
     /// To `CacheVerify`.
     Verify(VerifyReport),
     /// Done.
@@ -161,7 +180,14 @@ impl From<&Error> for TurnEvent {
 impl Request {
     /// Whether asking again does no harm, when nobody knows how far it got.
     pub(crate) fn may_be_repeated(&self) -> bool {
-        !matches!(self, Self::Turn { .. } | Self::Shutdown)
+        !matches!(
+            self,
+            Self::Turn { .. }
+                | Self::Protect { .. }
+                | Self::Unprotect
+                | Self::ChangeSecret { .. }
+                | Self::Shutdown
+        )
     }
 
     /// Whether somebody uses the model, so that it is not given back for being idle.

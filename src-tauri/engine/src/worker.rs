@@ -13,6 +13,7 @@ use store::{
 
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk, Work};
+use crate::privacy::Rewriting;
 use crate::prompt::{self, Prompt};
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
@@ -36,6 +37,7 @@ pub(crate) struct Worker {
     pub(crate) draft: Option<Session>,
     /// The conversation that somebody looks at.
     pub(crate) open: Option<ConversationId>,
+    pub(crate) rewriting: Rewriting,
 }
 
 impl Worker {
@@ -75,12 +77,12 @@ impl Worker {
         }
     }
 
-    /// The next work; until it comes, what was held back is saved.
+    /// The next work; until it comes, what was held back is saved, and a change of encryption goes on.
     fn next(&mut self) -> Option<Work> {
         let idle_at = self.idle_at_ms();
-        let cache = &mut self.cache;
+        let (cache, rewriting) = (&mut self.cache, &mut self.rewriting);
         self.desk.next(idle_at, &mut || {
-            cache.as_mut().is_some_and(Cache::save_some)
+            cache.as_mut().is_some_and(Cache::save_some) || rewriting.step()
         })
     }
 
@@ -203,6 +205,12 @@ impl Worker {
                 }
                 Ok(Answer::CacheStats(lock(&self.store).stats()))
             }
+            Request::Privacy => Ok(Answer::Privacy(self.privacy())),
+            Request::Protect { secret } => self.set_privacy(Some(&secret)).map(Answer::Privacy),
+            Request::Unprotect => self.set_privacy(None).map(Answer::Privacy),
+            Request::ChangeSecret { current, secret } => self
+                .change_secret(current.as_ref(), &secret)
+                .map(Answer::Privacy),
             question @ (Request::Preview { .. } | Request::Context { .. } | Request::Memory) => {
                 let drafted = self.draft.as_ref().map_or(&[][..], Session::tokens);
                 let cache = self.cache.as_ref();

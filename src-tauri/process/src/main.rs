@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use engine::process::host::{self, Parent};
 use engine::{Engine, EngineConfig, MemoryLimits};
-use store::{BlockStore, DataFolder, History};
+use store::{BlockStore, DataFolder, History, Passphrase};
 use tracing_subscriber::EnvFilter;
 
 /// The engine of Reprise, for the window; people use reprise-cli
@@ -40,10 +40,10 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     end_with_parent();
-    let Ok(parent) = Parent::greet(stdout()) else {
+    let Ok((mut parent, passphrases)) = Parent::greet(stdin(), stdout()) else {
         return ExitCode::FAILURE;
     };
-    let engine = match open(&arguments) {
+    let engine = match open(&arguments, &passphrases) {
         Ok(engine) => Arc::new(engine),
         Err(error) => {
             // Without a parent there is nobody to tell.
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         }
     };
     end_on_signal(Arc::clone(&engine));
-    match parent.serve(&engine, stdin()) {
+    match parent.serve(&engine) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(ENGINE_DIED),
         Err(error) => {
@@ -63,11 +63,20 @@ fn main() -> ExitCode {
 }
 
 /// Starts the engine on the folder.
-fn open(arguments: &Arguments) -> engine::Result<Engine> {
+fn open(arguments: &Arguments, passphrases: &[Passphrase]) -> engine::Result<Engine> {
     let data = DataFolder::of_parent(&arguments.data_dir)?;
-    let history = History::join(&data.history_path())?;
+    let path = data.history_path();
+    let unlocked = passphrases
+        .iter()
+        .find_map(|passphrase| History::join(&path, Some(passphrase)).ok());
+    let history = match unlocked {
+        Some(history) => history,
+        // As it says itself why not.
+        None => History::join(&path, passphrases.first())?,
+    };
     let limits = MemoryLimits::read(&history)?;
-    let blocks = BlockStore::open(&data.kv_path(), limits.disk_budget());
+    let seal = history.seal();
+    let blocks = BlockStore::open_under(&data.kv_path(), limits.disk_budget(), seal);
     let config = EngineConfig {
         models_folder: data.models_path(),
         digests: Some(data.path().join("digests.json")),

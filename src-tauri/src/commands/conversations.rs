@@ -67,7 +67,9 @@ pub(crate) fn rename_conversation(
 #[tauri::command(async)]
 pub(crate) fn delete_conversation(app: OpenApp, id: ConversationId) -> Result<(), ApiError> {
     app.engine.cancel(id.clone())?;
-    Ok(app.history().delete_conversation(&id, now_ms())?)
+    app.history().delete_conversation(&id, now_ms())?;
+    app.empty_trash_later();
+    Ok(())
 }
 
 #[tauri::command(async)]

@@ -1,5 +1,6 @@
 //! The cache: KV blocks as slots of pool files, beside an index. Everything in its folder may be deleted while no process
-//! uses it, and nothing in it is trusted: a block is handed out only after its header and checksums are compared.
+//! uses it, and nothing in it is trusted: a block is handed out only after its header and checksums are compared. Under a
+//! [`Seal`] what is written is encrypted; what is not yet as the seal says is rewritten in small steps (`rewrite`).
 //!
 //! The index in memory decides; `index.db` lets the next process start from it. Order of writes, on which a crash at any
 //! point relies: slot bytes, fdatasync, index row; and to drop a block: index row, then the slot. A row that outlives its slot
@@ -16,6 +17,7 @@ mod load;
 mod pool;
 mod put;
 mod read;
+mod rewrite;
 mod slot;
 mod stats;
 mod types;
@@ -26,6 +28,8 @@ use std::path::{Path, PathBuf};
 use index::Index;
 use pool::{Place, Pool};
 
+use crate::key::{Seal, form_of};
+
 pub use read::{ReadOutcome, ReadPlan};
 pub use types::*;
 
@@ -34,6 +38,8 @@ pub use types::*;
 pub struct BlockStore {
     dir: PathBuf,
     budget_bytes: u64,
+    /// None if blocks are kept as they are.
+    seal: Option<Seal>,
     /// None if the folder cannot be used at all: everything is a miss.
     index: Option<Index>,
     pools: HashMap<Fingerprint, Pool>,
@@ -60,11 +66,17 @@ struct Entry {
 }
 
 impl BlockStore {
-    /// Opens the store in `dir`, and brings it under the budget.
+    /// Opens the store in `dir`, and brings it under the budget. Its blocks are plain.
     pub fn open(dir: &Path, budget: Budget) -> BlockStore {
+        Self::open_under(dir, budget, None)
+    }
+
+    /// As `open`, with blocks kept as `seal` says.
+    pub fn open_under(dir: &Path, budget: Budget, seal: Option<Seal>) -> BlockStore {
         let mut store = BlockStore {
             dir: dir.to_owned(),
             budget_bytes: 0,
+            seal,
             index: None,
             pools: HashMap::new(),
             entries: HashMap::new(),
@@ -102,7 +114,7 @@ impl BlockStore {
             tracing::warn!(?format, "blocks of this shape are not saved");
             return false;
         }
-        if format.slot_bytes() > self.budget_bytes {
+        if format.slot_bytes(form_of(self.seal.as_ref())) > self.budget_bytes {
             tracing::info!(self.budget_bytes, "no block fits into the budget");
             return false;
         }
@@ -127,10 +139,11 @@ impl BlockStore {
         };
         match index.write_pool(fingerprint, format, label) {
             Ok(key) => {
+                let seal = self.seal.clone();
                 let pool = self
                     .pools
                     .entry(*fingerprint)
-                    .or_insert_with(|| Pool::new(key, *fingerprint, format, String::new()));
+                    .or_insert_with(|| Pool::new(key, *fingerprint, format, String::new(), seal));
                 (pool.key, pool.format, pool.label, pool.known) =
                     (key, format, label.to_owned(), true);
                 true

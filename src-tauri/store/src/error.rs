@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::history::{ConversationId, MessageId};
+use crate::key::LEAST_PASSPHRASE;
 
 /// What can go wrong with the data folder and the history.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,50 @@ pub enum Error {
         /// What the check found.
         reason: String,
     },
+    /// The conversations are encrypted, and nobody has said the passphrase.
+    #[error("the conversations in {} are encrypted; their passphrase is needed (reprise-cli takes it from REPRISE_PASSPHRASE, or asks for it)", folder.display())]
+    Locked {
+        /// The data folder.
+        folder: PathBuf,
+    },
+    /// The passphrase is another one.
+    #[error("this is not the passphrase; nothing was changed")]
+    WrongPassphrase,
+    /// The passphrase is too easily found.
+    #[error("the passphrase is too short; choose at least {LEAST_PASSPHRASE} characters")]
+    PassphraseTooShort,
+    /// The key file is damaged. It is left as it is.
+    #[error("{} is damaged ({reason}); nothing was changed or deleted. It holds the key of the conversations, which cannot be read without it: put a copy of it from a backup in its place", path.display())]
+    KeyFileDamaged {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The history is encrypted, and its key file is not there.
+    #[error("{} is encrypted and its key file {} is missing; nothing was changed or deleted. Put the key file back from a backup, or move the history away to start anew", history.display(), path.display())]
+    KeyFileMissing {
+        /// Where the key file should be.
+        path: PathBuf,
+        /// The history.
+        history: PathBuf,
+    },
+    /// The key file was written by a newer version of the application.
+    #[error("{} was written by a newer Reprise (version {found}); install the newer version, or choose another folder with --data-dir", path.display())]
+    KeyFileTooNew {
+        /// The key file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The system's keychain failed.
+    #[error(
+        "the system's keychain cannot be used ({0}); use a passphrase instead, or unlock the keychain and try again"
+    )]
+    Keychain(String),
+    /// Encryption is already what it is asked to be.
+    #[error("{0}")]
+    Privacy(&'static str),
     /// No such conversation, or it is deleted.
     #[error("there is no conversation {0}")]
     ConversationMissing(ConversationId),
@@ -67,6 +112,24 @@ pub enum Error {
 
 /// The result of the truth side.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Stable code to branch on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ConversationMissing(_) => "conversation_missing",
+            Self::MessageMissing(_) => "message_missing",
+            Self::NotGenerating(_) | Self::PassphraseTooShort | Self::Privacy(_) => {
+                "invalid_argument"
+            }
+            Self::AlreadyRunning { .. } => "busy",
+            Self::Locked { .. } => "locked",
+            Self::WrongPassphrase => "wrong_passphrase",
+            Self::Keychain(_) => "keychain",
+            _ => "storage",
+        }
+    }
+}
 
 fn backup_advice(backup: Option<&PathBuf>) -> String {
     match backup {

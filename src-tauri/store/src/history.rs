@@ -10,6 +10,7 @@ mod export;
 mod message;
 mod model;
 mod open;
+mod privacy;
 mod reply;
 mod schema;
 mod search;
@@ -29,6 +30,9 @@ pub use types::*;
 #[derive(Debug)]
 pub struct History {
     connection: Connection,
+    path: PathBuf,
+    /// None while it is not encrypted.
+    protection: Option<privacy::Protection>,
     /// The file that says that the last process closed the history; it exists only while nobody has it open. None where
     /// another process looks after it.
     clean_marker: Option<PathBuf>,
@@ -79,6 +83,20 @@ impl History {
             .query_row(sql, [], |row| row.get::<_, i64>(0));
         if let Err(error) = folded {
             tracing::debug!(%error, "the history's log stays long");
+        }
+    }
+}
+
+impl History {
+    /// Folds the write-ahead log into the file and empties it: what was deleted stands in it still.
+    fn empty_log(&self) {
+        let folded = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                row.get::<_, i64>(0)
+            });
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the history's log is not emptied");
         }
     }
 }

@@ -6,13 +6,20 @@
 //! [`BlockStore`] is a cache: the KV cache of token sequences in blocks, as checksummed slots of pool files beside a small
 //! index. It opens infallibly and returns `Option`: any doubt about a block is a miss with a logged reason.
 //!
+//! Both can be encrypted under one key of the data folder, which a passphrase or the system's keychain unlocks
+//! ([`History::protect`], [`Seal`]).
+//!
 //! Not here: tensors, tokenizing, windows, and a clock: times come in as parameters.
 
 mod block_store;
 mod data_folder;
+mod database;
 mod error;
 mod file;
 mod history;
+mod key;
+mod key_file;
+mod keychain;
 
 pub use block_store::{
     Block, BlockId, BlockRef, BlockStore, Budget, CacheStats, Fingerprint, GcReport, PoolStats,
@@ -25,3 +32,4 @@ pub use history::{
     MessageState, ModelPath, NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit,
     TokenRow, TurnStats, WhenFull,
 };
+pub use key::{LEAST_PASSPHRASE, Passphrase, Privacy, Seal, Secret, Unlocks};

@@ -1,12 +1,13 @@
 //! The engine in a process of its own: the same words, and a fault of it costs a reply its end, never the window or a word.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::{Engine, EngineProcess, Error, Turn, TurnEvent, TurnOptions};
-use store::{DataFolder, History, MessageState};
+use store::{DataFolder, History, MessageState, Passphrase, Secret};
 use tests::{Chat, Subject, engine_program, processes, prose};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -142,6 +143,53 @@ fn an_engine_told_to_end_by_a_signal_saves_and_is_started_again() {
 }
 
 #[test]
+fn both_processes_go_on_with_the_same_history_when_its_encryption_changes() {
+    let mut chat = Chat::new(Subject::Tiny);
+    chat.restart_apart();
+    chat.say("Hello");
+    let passphrase = Passphrase::from("correct horse battery".to_owned());
+    let secret = Secret::Passphrase {
+        passphrase: passphrase.clone(),
+    };
+    // As the window does it.
+    let change = |chat: &Chat, ask: &dyn Fn(&Engine) -> engine::Result<engine::PrivacyState>| {
+        let mut history = chat.history();
+        history.set_aside().expect("set aside");
+        let changed = ask(chat.engine());
+        history.take_up(Some(&passphrase)).expect("taken up");
+        changed
+    };
+    change(&chat, &|engine| engine.protect(secret.clone())).expect("encrypted");
+    chat.say("And then?");
+    assert_eq!(
+        chat.messages().len(),
+        4,
+        "this process reads what the other wrote"
+    );
+    assert!(
+        change(&chat, &|engine| engine.protect(secret.clone())).is_err(),
+        "it is already"
+    );
+
+    signal("-KILL", engine_of(&chat).expect("an engine"));
+    chat.say("And after that?");
+    assert_eq!(
+        chat.messages().len(),
+        6,
+        "one that is started again can unlock it"
+    );
+
+    change(&chat, &Engine::unprotect).expect("decrypted");
+    chat.say("The end?");
+    assert_eq!(chat.messages().len(), 8);
+    wait_for("the change ends", || {
+        chat.engine().privacy().expect("state").unlocks.is_none()
+    });
+    chat.restart();
+    assert_eq!(chat.messages().len(), 8);
+}
+
+#[test]
 fn a_parent_that_goes_away_leaves_no_engine_behind() {
     let chat = Chat::new(Subject::Tiny);
     let start = |home: &Path| -> Child {
@@ -161,7 +209,7 @@ fn a_parent_that_goes_away_leaves_no_engine_behind() {
     );
 
     // A parent that dies while another process still holds the stream: a shell that started it.
-    let held = "sleep 1000 | { \"$0\" --threads 1 --data-dir \"$1\"; :; }";
+    let held = "{ printf '\\022\\000\\000\\000{\"passphrases\":[]}'; sleep 1000; } | { \"$0\" --threads 1 --data-dir \"$1\"; :; }";
     let mut shell = Command::new("sh")
         .args(["-c", held])
         .arg(engine_program())
@@ -215,6 +263,7 @@ fn an_engine_that_cannot_be_had_says_why() {
             program: program.to_owned(),
             data_folder: home.path().to_owned(),
             threads: 1,
+            passphrase: None,
         })
         .map(drop)
         .expect_err("no engine")

@@ -1,6 +1,6 @@
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
-  MessageId, ModelEntry, Released, Sampling, SearchHit, Shorten, TurnEvent, WhenFull,
+  MessageId, ModelEntry, PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -54,6 +54,15 @@ export interface Backend {
   setMemoryLimits(limits: MemoryLimits): Promise<void>;
   /** Whether a model takes the memory of its whole context when it is loaded, and not as it is used. */
   reserveContext(model: string, wholeContext: boolean): Promise<void>;
+
+  privacyState(): Promise<PrivacyState>;
+  /** Encrypts conversations on disk; the cache follows in the background. */
+  protect(secret: Secret): Promise<PrivacyState>;
+  unprotect(): Promise<PrivacyState>;
+  /** `current` is the passphrase until now, if it is one. */
+  changeSecret(current: string | null, secret: Secret): Promise<PrivacyState>;
+  /** Opens the application; until then everything else is refused with the code `locked`. */
+  unlock(passphrase: string): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;

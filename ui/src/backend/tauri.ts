@@ -43,6 +43,12 @@ export function tauriBackend(): Backend {
     setMemoryLimits: (limits) => call('set_memory_limits', { limits }),
     reserveContext: (model, wholeContext) => call('reserve_context', { model, wholeContext }),
 
+    privacyState: () => call('privacy_state'),
+    protect: (secret) => call('protect', { secret }),
+    unprotect: () => call('unprotect'),
+    changeSecret: (current, secret) => call('change_secret', { current, secret }),
+    unlock: (passphrase) => call('unlock', { passphrase }),
+
     cacheStats: () => call('cache_stats'),
     clearCache: () => call('clear_cache'),
     exportConversation: (id, format) => call('export_conversation', { id, format }),

@@ -4,7 +4,8 @@ import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
 import { Memory } from './memory.svelte';
 import { Models } from './models.svelte';
-import { problemOf, type Problem } from './problem';
+import { Privacy } from './privacy.svelte';
+import { asApiError, problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
 import { Typing } from './typing';
@@ -26,6 +27,8 @@ export interface Beginning {
 export class App implements ChatHost {
   conversations = $state.raw<Conversation[]>([]);
   ready = $state(false);
+  /** The conversations are encrypted, and nobody has said the passphrase. */
+  locked = $state(false);
   /** The open conversation; null is the blank page. */
   open = $state.raw<Chat | null>(null);
   beginning = $state<Beginning>({ draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING });
@@ -41,6 +44,7 @@ export class App implements ChatHost {
   readonly search: Search;
   readonly cache: Cache;
   readonly memory: Memory;
+  readonly privacy: Privacy;
   readonly warming: Warming;
   readonly typing: Typing;
   readonly toasts = new Toasts();
@@ -52,13 +56,28 @@ export class App implements ChatHost {
     this.search = new Search(backend);
     this.cache = new Cache(backend);
     this.memory = new Memory(backend, () => void this.models.refresh());
+    this.privacy = new Privacy(backend);
     this.warming = new Warming(backend);
     this.typing = new Typing(backend);
   }
 
   async start(): Promise<void> {
-    await Promise.all([this.refreshList(), this.models.refresh()]);
+    await this.refreshList();
+    if (this.locked) return;
+    await this.models.refresh();
     this.ready = true;
+  }
+
+  /** Says the passphrase; the problem, if there is one. */
+  async unlock(passphrase: string): Promise<Problem | null> {
+    try {
+      await this.backend.unlock(passphrase);
+    } catch (cause) {
+      return problemOf(cause, false);
+    }
+    this.locked = false;
+    await this.start();
+    return null;
   }
 
   async refreshList(): Promise<void> {
@@ -66,6 +85,8 @@ export class App implements ChatHost {
       const list = await this.backend.listConversations();
       this.conversations = [...list].sort((a, b) => b.updated_at - a.updated_at);
     } catch (cause) {
+      this.locked = asApiError(cause).code === 'locked';
+      if (this.locked) return;
       this.problem = problemOf(cause, false);
     }
   }

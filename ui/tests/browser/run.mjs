@@ -52,7 +52,7 @@ async function attempt({ fake, run }) {
   page.on('request', (request) => requests.push(request.url()));
   try {
     await page.goto(`${server.url}?fake=${fake}`);
-    await page.locator('[data-testid="composer"]').waitFor();
+    await page.locator('[data-testid="composer"], [data-testid="unlock-page"]').first().waitFor();
     await page.waitForTimeout(60);
     await run(page, { requests });
     if (errors.length) throw new Error(`errors on the page:\n${errors.join('\n')}`);

@@ -32,6 +32,28 @@ const numbers = async (line) => {
 };
 
 export const scenarios = {
+  'a locked window opens with its passphrase, and encryption is turned off in the settings': {
+    fake: 'fast,locked',
+    async run(page) {
+      const field = page.locator(id('passphrase'));
+      await field.waitFor();
+      assert.equal(await page.locator(id('composer')).count(), 0);
+      await field.fill('no idea');
+      await page.keyboard.press('Enter');
+      await page.getByRole('alert').getByText('This is not the passphrase').waitFor();
+      await field.fill('open sesame');
+      await page.keyboard.press('Enter');
+      await open(page);
+      await page.locator(id('settings-open')).click();
+      const panel = page.locator(id('privacy'));
+      await panel.getByText('Your passphrase unlocks them').waitFor();
+      await panel.locator(id('privacy-ask-off')).click();
+      await panel.locator(id('privacy-off')).click();
+      await panel.getByText('kept on this disk as they are').waitFor();
+      await panel.locator(id('privacy-ask-on')).waitFor();
+    },
+  },
+
   'memory is told live and given back, and the next message goes on': {
     fake: 'fast',
     async run(page) {

@@ -41,7 +41,9 @@ impl Folder {
             .arg(self.path())
             .args(arguments)
             .stdin(Stdio::null())
-            .env_remove("RUST_LOG");
+            .env_remove("RUST_LOG")
+            .env_remove("REPRISE_PASSPHRASE")
+            .env_remove("REPRISE_NEW_PASSPHRASE");
         command
     }
 

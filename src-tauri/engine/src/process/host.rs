@@ -1,37 +1,44 @@
 //! The process's side: requests in from the parent, answers out, and an end that leaves nothing behind.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{Call, PROTOCOL, Reply, VERSION, frame};
+use store::Passphrase;
+
+use super::{Call, Opening, PROTOCOL, Reply, VERSION, frame};
 use crate::request::{Answer, Request};
 use crate::{Engine, Error};
 
 /// How long saving may take after the parent is gone.
 const LONGEST_FAREWELL: Duration = Duration::from_secs(20);
 
-/// The stream to the parent.
-pub struct Parent<W> {
+/// The streams from and to the parent.
+pub struct Parent<R, W> {
+    from: BufReader<R>,
     out: Arc<Mutex<W>>,
 }
 
-impl<W: Write + Send + 'static> Parent<W> {
-    /// Says hello.
+impl<R: Read, W: Write + Send + 'static> Parent<R, W> {
+    /// Says hello, and hears what may unlock the history, the likeliest first.
     ///
     /// # Errors
-    /// When nobody listens.
-    pub fn greet(out: W) -> std::io::Result<Self> {
-        let parent = Self {
+    /// When nobody listens, or says something else.
+    pub fn greet(from: R, out: W) -> std::io::Result<(Self, Vec<Passphrase>)> {
+        let mut parent = Self {
+            from: BufReader::new(from),
             out: Arc::new(Mutex::new(out)),
         };
         parent.send(&Reply::Hello {
             protocol: PROTOCOL,
             version: VERSION.to_owned(),
         })?;
-        Ok(parent)
+        match frame::read::<Opening>(&mut parent.from)? {
+            Some(opening) => Ok((parent, opening.passphrases)),
+            None => Err(ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Says why the engine cannot be started.
@@ -50,11 +57,10 @@ impl<W: Write + Send + 'static> Parent<W> {
     ///
     /// # Errors
     /// When the parent sends what is no request.
-    pub fn serve(&self, engine: &Engine, from: impl Read) -> std::io::Result<bool> {
+    pub fn serve(&mut self, engine: &Engine) -> std::io::Result<bool> {
         self.send(&Reply::Ready)?;
-        let mut from = BufReader::new(from);
         let outcome = loop {
-            match frame::read::<Call>(&mut from) {
+            match frame::read::<Call>(&mut self.from) {
                 Ok(Some(Call { id, request })) => {
                     let is_last = matches!(request, Request::Shutdown);
                     let answered = self.answer(engine, id, request);

@@ -9,7 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Call, PROTOCOL, Reply, VERSION, frame};
+use store::Passphrase;
+
+use super::{Call, Opening, PROTOCOL, Reply, VERSION, frame};
 use crate::request::{Answer, Envelope, Request};
 use crate::{Error, Result};
 
@@ -29,6 +31,8 @@ pub struct EngineProcess {
     pub data_folder: PathBuf,
     /// Threads to compute with.
     pub threads: usize,
+    /// What unlocks the history, if a passphrase does. It goes over the stream, where nobody else reads.
+    pub passphrase: Option<Passphrase>,
 }
 
 impl EngineProcess {
@@ -36,7 +40,11 @@ impl EngineProcess {
     ///
     /// # Errors
     /// When the system does not say where the running program is.
-    pub fn beside(data_folder: PathBuf, threads: usize) -> Result<Self> {
+    pub fn beside(
+        data_folder: PathBuf,
+        threads: usize,
+        passphrase: Option<&Passphrase>,
+    ) -> Result<Self> {
         let own = std::env::current_exe().map_err(|error| {
             Error::Process(format!("where Reprise is installed is not known: {error}"))
         })?;
@@ -44,6 +52,7 @@ impl EngineProcess {
             program: own.with_file_name(format!("reprise-engine{}", std::env::consts::EXE_SUFFIX)),
             data_folder,
             threads,
+            passphrase: passphrase.cloned(),
         })
     }
 
@@ -105,6 +114,9 @@ struct State {
     is_closing: bool,
     /// The model to load again: the last one that was asked for.
     load: Option<Request>,
+    /// What may unlock the history, the newest first: whether a change of it came about is not known when the process ends
+    /// in the middle of it.
+    passphrases: Vec<Passphrase>,
 }
 
 enum Link {
@@ -126,6 +138,7 @@ fn spawn(process: EngineProcess, inbox: Receiver<Envelope>) -> Result<JoinHandle
             next_id: 0,
             is_closing: false,
             load: None,
+            passphrases: process.passphrase.iter().cloned().collect(),
         }),
         changed: Condvar::new(),
     });
@@ -179,8 +192,15 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         state.is_closing |= is_last;
-        if matches!(request, Request::Load { .. }) {
-            state.load = Some(request.clone());
+        match &request {
+            Request::Load { .. } => state.load = Some(request.clone()),
+            Request::Protect { secret } | Request::ChangeSecret { secret, .. } => {
+                if let Some(passphrase) = secret.passphrase() {
+                    state.passphrases.insert(0, passphrase.clone());
+                    state.passphrases.truncate(2);
+                }
+            }
+            _ => {}
         }
         if let Link::Down { code, message } = &state.link {
             let (code, message) = (code.clone(), message.clone());
@@ -300,11 +320,12 @@ impl Supervisor {
     /// One life of the process, from its start to its end, in which `ready` is called when it is. An error when it did not
     /// get that far.
     fn live(&self, ready: impl FnOnce()) -> Result<()> {
-        let (child, requests, mut replies) = self.process.start()?;
+        let (child, mut requests, mut replies) = self.process.start()?;
         let mut child = Reaped(child);
         #[cfg(windows)]
         let _job = job_of(&child.0)?;
-        greet(&mut replies)?;
+        let passphrases = self.shared.lock().passphrases.clone();
+        greet(&mut requests, &mut replies, Opening { passphrases })?;
         self.up(requests);
         ready();
         let read = loop {
@@ -355,8 +376,12 @@ impl Supervisor {
     }
 }
 
-/// Waits until the process has said who it is and that it is ready.
-fn greet(replies: &mut BufReader<ChildStdout>) -> Result<()> {
+/// Waits until the process has said who it is, lets it open the data folder, and waits until it is ready.
+fn greet(
+    requests: &mut ChildStdin,
+    replies: &mut BufReader<ChildStdout>,
+    opening: Opening,
+) -> Result<()> {
     let mut next = || {
         frame::read::<Reply>(replies)
             .ok()
@@ -379,6 +404,8 @@ fn greet(replies: &mut BufReader<ChildStdout>) -> Result<()> {
             ));
         }
     }
+    // One that has ended takes nothing, and says nothing either.
+    let _ = frame::write(requests, &opening);
     match next()? {
         Reply::Ready => Ok(()),
         Reply::Refused { code, message } => Err(Error::Remote { code, message }),

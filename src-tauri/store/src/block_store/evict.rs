@@ -95,7 +95,7 @@ impl BlockStore {
             .iter()
             .filter_map(|(fingerprint, pool)| {
                 let (hole, growth) = pool.free_place();
-                let last = pool.last_place().filter(|_| growth == 0)?;
+                let last = pool.last_place(pool.form()).filter(|_| growth == 0)?;
                 Some((*fingerprint, last, hole))
             })
             .collect();
@@ -115,7 +115,7 @@ impl BlockStore {
     }
 
     /// New slot, fdatasync, row, and only then is the old slot free.
-    fn move_block(
+    pub(super) fn move_block(
         &mut self,
         fingerprint: &Fingerprint,
         block: &Block,

@@ -57,7 +57,8 @@ impl BlockStore {
         refs
     }
 
-    /// Sweeps every block that no ref, pin or member of `keep` reaches. A block reaches those above it.
+    /// Sweeps every block that no ref, pin or member of `keep` reaches, and overwrites what is free: what was said in a
+    /// conversation that is gone is not on disk any more. A block reaches those above it.
     pub fn gc(&mut self, keep: &HashSet<BlockId>) -> GcReport {
         let mut reached: HashSet<BlockId> = HashSet::new();
         for start in self.refs.values().chain(keep).chain(&self.pinned) {
@@ -79,9 +80,21 @@ impl BlockStore {
         if !swept.is_empty() {
             self.remove(&swept, None);
         }
+        self.erase();
         GcReport {
             swept: swept.len() as u64,
             kept: self.entries.len() as u64,
+        }
+    }
+
+    fn erase(&mut self) {
+        if let Some(index) = &self.index {
+            index.fold();
+        }
+        for pool in self.pools.values_mut() {
+            if let Err(error) = pool.erase_free(&self.dir) {
+                tracing::warn!(%error, fingerprint = ?pool.fingerprint, "free slots are not overwritten");
+            }
         }
     }
 

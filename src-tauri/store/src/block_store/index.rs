@@ -5,13 +5,13 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, params};
 
-use super::pool::Place;
+use super::pool::{FileId, Place};
 use super::{Block, BlockId, Fingerprint, SlotFormat};
-use crate::file;
+use crate::key::{Database, Form, Seal, form_of};
+use crate::{database, file};
 
 const FILES: [&str; 4] = [
     "index.db",
@@ -45,7 +45,7 @@ CREATE TABLE block (
     parent   BLOB,                       -- 32 bytes
     position INTEGER NOT NULL,
     tokens   BLOB NOT NULL,              -- u32, little endian
-    file     INTEGER NOT NULL,
+    file     INTEGER NOT NULL,           -- number n of a plain pool file, -1 - n of a sealed one
     slot     INTEGER NOT NULL,
     used     INTEGER NOT NULL,           -- tick of the last use
     UNIQUE (pool, file, slot)
@@ -95,18 +95,33 @@ pub(super) struct MovedRef {
 }
 
 impl Index {
-    /// Opens a sound index of this version, or makes one where there is none.
-    pub(super) fn open(dir: &Path) -> Result<Index, String> {
+    /// Opens a sound index of this version, or makes one where there is none. It is sealed if slots are; one that is not yet
+    /// what it should be, as the seal allows, is converted.
+    pub(super) fn open(dir: &Path, seal: Option<&Seal>) -> Result<Index, String> {
         let path = dir.join(FILES[0]);
-        file::open_private(&path).map_err(|error| error.to_string())?;
-        Self::open_file(&path).map_err(|error| error.to_string())?
+        let text = |error: io::Error| error.to_string();
+        database::remove_half_converted(&path).map_err(text)?;
+        file::open_private(&path).map_err(text)?;
+        let wanted = form_of(seal);
+        match (database::form(&path).map_err(text)?, seal) {
+            (Some(found), Some(seal)) if found != wanted && seal.accepts(found) => {
+                database::convert(&path, &seal.key, Database::Index, wanted)
+                    .map_err(|error| error.to_string())?;
+            }
+            (Some(Form::Plain), Some(_)) if wanted == Form::Sealed => {
+                return Err("it is not encrypted".to_owned());
+            }
+            (Some(Form::Sealed), None) => return Err("it is encrypted".to_owned()),
+            _ => {}
+        }
+        let key = seal.filter(|_| wanted == Form::Sealed);
+        let key = key.map(|seal| (&*seal.key, Database::Index));
+        let connection = database::open(&path, key).map_err(|error| error.to_string())?;
+        Self::of(connection).map_err(|error| error.to_string())?
     }
 
     /// The inner `Err` says why a file that SQLite can open is not believed.
-    fn open_file(path: &Path) -> rusqlite::Result<Result<Index, String>> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(Duration::from_secs(5))?;
+    fn of(mut connection: Connection) -> rusqlite::Result<Result<Index, String>> {
         let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         if version == 0 {
             connection.pragma_update(None, "auto_vacuum", "FULL")?;
@@ -190,7 +205,7 @@ impl Index {
                     .collect(),
             };
             let place = Place {
-                file: row.get(6)?,
+                file: file_of(row.get(6)?)?,
                 slot: row.get(7)?,
             };
             Ok(BlockRow {
@@ -289,7 +304,7 @@ impl Index {
                     block.parent.map(|parent| parent.0),
                     block.position,
                     tokens,
-                    place.file,
+                    file_number(place.file),
                     place.slot,
                     used as i64
                 ])?;
@@ -317,7 +332,7 @@ impl Index {
         let sql = "UPDATE OR REPLACE block SET file = ?2, slot = ?3 WHERE id = ?1";
         self.connection
             .prepare_cached(sql)?
-            .execute(params![id.0, to.file, to.slot])
+            .execute(params![id.0, file_number(to.file), to.slot])
             .map(|_| ())
     }
 
@@ -340,6 +355,23 @@ impl Index {
             .execute("DELETE FROM ref WHERE leaf = ?1", [leaf])
             .map(|_| ())
     }
+}
+
+fn file_number(FileId { form, number }: FileId) -> i64 {
+    match form {
+        Form::Plain => i64::from(number),
+        Form::Sealed => -1 - i64::from(number),
+    }
+}
+
+fn file_of(stored: i64) -> rusqlite::Result<FileId> {
+    let (form, number) = match stored {
+        0.. => (Form::Plain, stored),
+        _ => (Form::Sealed, -1 - stored),
+    };
+    let number =
+        u32::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(6, stored))?;
+    Ok(FileId { form, number })
 }
 
 fn write_ref(

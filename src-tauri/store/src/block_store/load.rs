@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::index::{self, BlockRow, Index};
-use super::pool::{Pool, SUFFIX};
+use super::pool::{FileId, Pool, SUFFIX};
 use super::{BlockId, BlockStore, Fingerprint, SlotFormat};
 use crate::file;
 
@@ -17,7 +17,7 @@ impl BlockStore {
             tracing::warn!(dir = %self.dir.display(), %error, "the folder for blocks cannot be used; nothing is saved");
             return;
         }
-        let read = Index::open(&self.dir).and_then(|mut index| {
+        let read = Index::open(&self.dir, self.seal.as_ref()).and_then(|mut index| {
             self.read_index(&mut index)
                 .map_err(|error| error.to_string())?;
             Ok(index)
@@ -49,7 +49,7 @@ impl BlockStore {
         self.trim_files();
         match index::delete(&self.dir)
             .map_err(|error| error.to_string())
-            .and_then(|()| Index::open(&self.dir))
+            .and_then(|()| Index::open(&self.dir, self.seal.as_ref()))
         {
             Ok(index) => self.index = Some(index),
             Err(reason) => {
@@ -64,7 +64,7 @@ impl BlockStore {
             else {
                 continue;
             };
-            let mut pool = Pool::new(key, fingerprint, format, label);
+            let mut pool = Pool::new(key, fingerprint, format, label, self.seal.clone());
             pool.known = true;
             self.pools.insert(fingerprint, pool);
         }
@@ -75,7 +75,8 @@ impl BlockStore {
         for row in index.pools()? {
             if row.format.is_sound() {
                 fingerprints.insert(row.key, row.fingerprint);
-                let pool = Pool::new(row.key, row.fingerprint, row.format, row.label);
+                let seal = self.seal.clone();
+                let pool = Pool::new(row.key, row.fingerprint, row.format, row.label, seal);
                 self.pools.insert(row.fingerprint, pool);
             }
         }
@@ -124,7 +125,7 @@ impl BlockStore {
         &mut self,
         fingerprint: &Fingerprint,
         row: &BlockRow,
-        lengths: &mut HashMap<(Fingerprint, u32), u64>,
+        lengths: &mut HashMap<(Fingerprint, FileId), u64>,
     ) -> bool {
         let Some(pool) = self.pools.get_mut(fingerprint) else {
             return false;
@@ -148,26 +149,26 @@ impl BlockStore {
             && (1..=pool.format.block_tokens as usize).contains(&block.tokens.len())
             && expected_position == Some(block.position)
             && BlockId::of(fingerprint, block.parent.as_ref(), &block.tokens) == block.id
-            && row.place.slot < pool.slots_per_file()
+            && pool.accepts(row.place.file.form)
+            && row.place.slot < pool.slots_per_file(row.place.file.form)
             && pool.span(row.place).1 <= length
             && !self.entries.contains_key(&block.id)
             && pool.take(row.place)
     }
 
     /// Deletes pool files that hold no block, and cuts the others behind their last one.
-    fn trim_files(&self) {
+    pub(super) fn trim_files(&self) {
         for path in pool_files(&self.dir) {
             let is_ours = self.pools.values().any(|pool| {
-                let number = number(&path, pool);
-                number.is_some_and(|number| pool.has_file(number))
+                let file = pool.file_of(&path);
+                file.is_some_and(|file| pool.has_file(file))
             });
             if !is_ours && let Err(error) = std::fs::remove_file(&path) {
                 tracing::warn!(path = %path.display(), %error, "a stray pool file stays");
             }
         }
         for pool in self.pools.values() {
-            pool.file_numbers()
-                .for_each(|file| pool.trim(&self.dir, file));
+            pool.files().for_each(|file| pool.trim(&self.dir, file));
         }
     }
 }
@@ -178,13 +179,4 @@ fn pool_files(dir: &Path) -> Vec<std::path::PathBuf> {
         .map(|entry| entry.path())
         .filter(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)))
         .collect()
-}
-
-/// The number of a pool's file, if the file is of that pool.
-fn number(path: &Path, pool: &Pool) -> Option<u32> {
-    let rest = path
-        .file_name()?
-        .to_str()?
-        .strip_prefix(&pool.fingerprint.to_string())?;
-    rest.strip_prefix('.')?.strip_suffix(SUFFIX)?.parse().ok()
 }

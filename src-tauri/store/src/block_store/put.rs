@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::index::NewRow;
-use super::pool::Place;
+use super::pool::{FileId, Place};
 use super::{Block, BlockId, BlockStore, Fingerprint};
 use crate::file;
 
@@ -161,7 +161,7 @@ impl BlockStore {
         new_file: bool,
     ) -> Result<(), String> {
         let pool = self.pools.get(fingerprint).ok_or("the pool is not open")?;
-        let files: BTreeSet<u32> = written.iter().map(|written| written.place.file).collect();
+        let files: BTreeSet<FileId> = written.iter().map(|written| written.place.file).collect();
         let synced = files
             .into_iter()
             .try_for_each(|file| pool.sync(&self.dir, file));

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::pool::Place;
 use super::{Block, BlockStore, Fingerprint, SlotFormat, slot};
+use crate::key::{Form, Seal};
 
 /// About as many bytes go into one read. Measured with blocks that are not in the system's page cache, 94 MB of them:
 /// payloads of 1.4 MB took 1.2 times as long in halves and 1.3 times in quarters; payloads of 8 MiB took 1.1 times as
@@ -26,6 +27,8 @@ const NUM_READERS: usize = 4;
 pub struct ReadPlan {
     fingerprint: Fingerprint,
     format: SlotFormat,
+    /// What opens sealed slots.
+    seal: Option<Seal>,
     blocks: Vec<Planned>,
 }
 
@@ -53,7 +56,7 @@ impl BlockStore {
     /// not, or not as this. Reads nothing, and takes microseconds.
     pub fn plan(&self, fingerprint: &Fingerprint, blocks: &[Block]) -> Option<ReadPlan> {
         let pool = self.pools.get(fingerprint)?;
-        let mut files: HashMap<u32, Option<Arc<File>>> = HashMap::new();
+        let mut files: HashMap<_, Option<Arc<File>>> = HashMap::new();
         let mut planned = Vec::with_capacity(blocks.len());
         for block in blocks {
             let Some(entry) = self.entries.get(&block.id) else {
@@ -78,6 +81,7 @@ impl BlockStore {
         Some(ReadPlan {
             fingerprint: *fingerprint,
             format: pool.format,
+            seal: pool.seal.clone(),
             blocks: planned,
         })
     }
@@ -110,8 +114,10 @@ impl ReadPlan {
 
     /// Bytes that it reads.
     pub fn num_bytes(&self) -> u64 {
-        let block = self.format.header_bytes() + self.format.payload_bytes();
-        (self.blocks.len() * block) as u64
+        let of = |planned: &Planned| {
+            self.format.header_bytes(planned.place.file.form) + self.format.payload_bytes()
+        };
+        self.blocks.iter().map(of).sum::<usize>() as u64
     }
 
     /// Reads the planned blocks, each into a buffer of a payload's size, and checks them. Valid tiles come back exactly
@@ -193,8 +199,8 @@ struct Piece<'a> {
 struct Reading<'a> {
     plan: &'a ReadPlan,
     pieces: Mutex<std::vec::IntoIter<Piece<'a>>>,
-    /// The slab checksums of each block; read by whoever needs them first.
-    headers: Vec<OnceLock<Result<Vec<u64>, String>>>,
+    /// What guards the slabs of each block; read by whoever needs it first.
+    headers: Vec<OnceLock<Result<slot::Guard, String>>>,
     first_bad: AtomicUsize,
     reasons: Mutex<HashMap<usize, String>>,
 }
@@ -240,16 +246,20 @@ impl Reading<'_> {
         let format = &self.plan.format;
         let planned = &self.plan.blocks[block];
         let file = planned.file.as_deref().ok_or("its file cannot be opened")?;
-        let header = self.headers[block]
-            .get_or_init(|| slot::read_header(file, planned.at, format, &planned.block));
-        let checksums = header.as_ref().map_err(String::clone)?;
+        let header = self.headers[block].get_or_init(|| {
+            let seal = self.plan.seal.as_ref();
+            let key = seal.filter(|_| planned.place.file.form == Form::Sealed);
+            let key = key.map(|seal| &*seal.key);
+            slot::read_header(file, planned.at, format, key, &planned.block)
+        });
+        let guard = header.as_ref().map_err(String::clone)?;
         let num_tokens = planned.block.tokens.len();
         slot::read_layers(
             file,
             planned.at,
             format,
             num_tokens,
-            checksums,
+            guard,
             layers.start,
             bytes,
         )
@@ -263,6 +273,7 @@ fn into_inner<T>(mutex: Mutex<T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_store::pool::FileId;
 
     /// Keys and values of so many bytes in each layer.
     fn layers_of(num_layers: u32, slab_bytes: u32) -> SlotFormat {
@@ -293,7 +304,13 @@ mod tests {
         let fingerprint = Fingerprint([1; 32]);
         let planned = |_| Planned {
             block: Block::new(&fingerprint, None, tokens.clone()),
-            place: Place { file: 0, slot: 0 },
+            place: Place {
+                file: FileId {
+                    form: Form::Plain,
+                    number: 0,
+                },
+                slot: 0,
+            },
             seq: 0,
             file: None,
             at: 0,
@@ -301,6 +318,7 @@ mod tests {
         let plan = ReadPlan {
             fingerprint,
             format,
+            seal: None,
             blocks: (0..3).map(planned).collect(),
         };
         let mut buffers = vec![vec![0; format.payload_bytes()]; 3];

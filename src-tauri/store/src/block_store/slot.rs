@@ -1,4 +1,6 @@
-//! One slot of a pool file: a header that says what the payload is, and the payload.
+//! One slot of a pool file: a header that says what the payload is, and the payload. Sealed slots are in `slot/sealed.rs`.
+
+mod sealed;
 
 use std::fs::File;
 
@@ -6,10 +8,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Block, SlotFormat};
 use crate::file;
+use crate::key::{DataKey, Form};
+pub(super) use sealed::Seals;
 
 const MAGIC: &[u8; 8] = b"RPKVSLOT";
-/// Raised with any change of the layout below; slots of another version are misses.
-pub(super) const VERSION: u32 = 2;
+/// Of plain slots. Raised with any change of the layout below; slots of another version are misses.
+const VERSION: u32 = 2;
 /// Slots and payloads begin on multiples of this, the page of every usual disk and memory.
 const ALIGN: u64 = 4096;
 /// Where the token ids begin.
@@ -38,6 +42,23 @@ const TOKENS_AT: usize = 112;
 //                           ceil(num_tokens / tile_tokens) of slab_bytes × tile_tokens / block_tokens bytes each
 //      …  not written, up to the next multiple of 4096
 //
+// Version 3 is a sealed slot; a pool file holds slots of one version. Numbers and the description are as above:
+//
+//      0  magic             8 bytes, "RPKVSLOT"
+//      8  version           u32, 3
+//     12  salt              32 bytes, random, new with every write of the slot
+//     44  description       what stands at 12 up to the slab checksums in version 2, encrypted
+//      …  slab tags         num_layers × (keys 16 bytes, values 16 bytes), encrypted
+//      …  header tag        16 bytes
+//      …  not written, up to the next multiple of 4096
+//      …  payload           as in version 2, each slab's valid tiles encrypted by themselves
+//      …  not written, up to the next multiple of 4096
+//
+// All is AES-256-GCM under a key made of the data key and the salt (`DataKey::slot`), so that no nonce is ever used twice
+// under one key whatever is written how often: slab n (layer × 2, + 1 for values) has the nonce n as u32 and 8 bytes zero, the
+// header has u32::MAX in that place. Associated data of the header are the magic and version; of a slab, the whole
+// description, so that no slab can pass for another block's or another slab.
+//
 // Version 1 had num_slabs × slab_bytes in place of the four numbers from 16 on, and rows of one token in place of tiles.
 impl SlotFormat {
     /// A shape this store can hold. The bounds are far above any model's; they keep a damaged row from asking for the moon.
@@ -54,33 +75,41 @@ impl SlotFormat {
                 <= 1 << 30
     }
 
-    pub(super) fn header_bytes(&self) -> usize {
-        TOKENS_AT + 4 * self.block_tokens as usize + 16 * self.num_layers as usize + 8
+    pub(super) fn header_bytes(&self, form: Form) -> usize {
+        match form {
+            Form::Plain => self.description_bytes() + 16 * self.num_layers as usize + 8,
+            Form::Sealed => sealed::header_bytes(self),
+        }
     }
 
-    pub(super) fn payload_at(&self) -> u64 {
-        (self.header_bytes() as u64).next_multiple_of(ALIGN)
+    /// Magic, version, numbers, ids and token ids.
+    fn description_bytes(&self) -> usize {
+        TOKENS_AT + 4 * self.block_tokens as usize
     }
 
-    pub(super) fn slot_bytes(&self) -> u64 {
-        self.payload_at() + (self.payload_bytes() as u64).next_multiple_of(ALIGN)
+    pub(super) fn payload_at(&self, form: Form) -> u64 {
+        (self.header_bytes(form) as u64).next_multiple_of(ALIGN)
+    }
+
+    pub(super) fn slot_bytes(&self, form: Form) -> u64 {
+        self.payload_at(form) + (self.payload_bytes() as u64).next_multiple_of(ALIGN)
     }
 
     /// What is written for a block: header and valid tiles.
-    pub(super) fn written_bytes(&self, num_tokens: usize) -> u64 {
+    pub(super) fn written_bytes(&self, form: Form, num_tokens: usize) -> u64 {
         let layer = self.valid_bytes(self.key_slab_bytes, num_tokens)
             + self.valid_bytes(self.value_slab_bytes, num_tokens);
-        (self.header_bytes() + self.num_layers as usize * layer) as u64
+        (self.header_bytes(form) + self.num_layers as usize * layer) as u64
     }
 }
 
-/// The header up to the slab checksums.
-fn description(format: &SlotFormat, block: &Block) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(format.header_bytes());
+/// The header up to the slab checksums or tags.
+fn description(version: u32, format: &SlotFormat, block: &Block) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(format.header_bytes(Form::Plain));
     bytes.extend_from_slice(MAGIC);
     let num_tokens = block.tokens.len() as u32;
     for number in [
-        VERSION,
+        version,
         format.block_tokens,
         format.tile_tokens,
         format.num_layers,
@@ -99,7 +128,7 @@ fn description(format: &SlotFormat, block: &Block) -> Vec<u8> {
         .tokens
         .iter()
         .for_each(|token| bytes.extend_from_slice(&token.to_le_bytes()));
-    bytes.resize(TOKENS_AT + 4 * format.block_tokens as usize, 0);
+    bytes.resize(format.description_bytes(), 0);
     bytes
 }
 
@@ -125,25 +154,42 @@ fn slabs<'a>(
         })
 }
 
-/// Writes a block's header and valid tiles; returns how many bytes that were.
+/// Writes a block's header and valid tiles; returns how many bytes that were. With a key the slot is a sealed one.
 pub(super) fn write(
     file: &File,
     at: u64,
     format: &SlotFormat,
+    key: Option<&DataKey>,
     block: &Block,
     payload: &[u8],
 ) -> std::io::Result<u64> {
+    if let Some(key) = key {
+        let (header, payload) = sealed::seal(format, key, block, payload)?;
+        return write_parts(file, at, format, Form::Sealed, block, &header, &payload);
+    }
     let num_tokens = block.tokens.len();
-    let mut header = description(format, block);
+    let mut header = description(VERSION, format, block);
     slabs(format, payload, num_tokens)
         .for_each(|(_, tiles)| header.extend_from_slice(&xxh3_64(tiles).to_le_bytes()));
     let checksum = xxh3_64(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
-    file::write_all_at(file, &header, at)?;
+    write_parts(file, at, format, Form::Plain, block, &header, payload)
+}
 
+fn write_parts(
+    file: &File,
+    at: u64,
+    format: &SlotFormat,
+    form: Form,
+    block: &Block,
+    header: &[u8],
+    payload: &[u8],
+) -> std::io::Result<u64> {
+    let num_tokens = block.tokens.len();
+    file::write_all_at(file, header, at)?;
     // Counted as it is written: the caller reports it.
     let mut written = header.len();
-    let payload_at = at + format.payload_at();
+    let payload_at = at + format.payload_at(form);
     if num_tokens == format.block_tokens as usize {
         file::write_all_at(file, payload, payload_at)?;
         written += payload.len();
@@ -156,56 +202,79 @@ pub(super) fn write(
     Ok(written as u64)
 }
 
-/// The slab checksums of a block, once everything else in its header was found to be what it should be. `Err` says what
-/// is wrong.
+/// What the slabs of a slot are compared with.
+#[derive(Debug)]
+pub(super) enum Guard {
+    /// XXH3-64 of each.
+    Checksums(Vec<u64>),
+    /// Their tags, and the key that opens them.
+    Seals(Seals),
+}
+
+/// What guards a block's slabs, once everything else in its header was found to be what it should be. With a key the slot
+/// is a sealed one. `Err` says what is wrong.
 pub(super) fn read_header(
     file: &File,
     at: u64,
     format: &SlotFormat,
+    key: Option<&DataKey>,
     block: &Block,
-) -> Result<Vec<u64>, String> {
-    let mut header = vec![0; format.header_bytes()];
+) -> Result<Guard, String> {
+    let form = key.map_or(Form::Plain, |_| Form::Sealed);
+    let mut header = vec![0; format.header_bytes(form)];
     file::read_exact_at(file, &mut header, at)
         .map_err(|error| format!("its header cannot be read: {error}"))?;
+    if let Some(key) = key {
+        return sealed::open(&header, format, key, block).map(Guard::Seals);
+    }
     let (covered, checksum) = header.split_at(header.len() - 8);
     if xxh3_64(covered).to_le_bytes() != checksum {
         return Err("its header's checksum differs".to_owned());
     }
-    let expected = description(format, block);
+    let expected = description(VERSION, format, block);
     let (described, checksums) = covered.split_at(expected.len());
     if described != expected {
         return Err(difference(described, &expected).to_owned());
     }
     let (checksums, _) = checksums.as_chunks::<8>();
-    Ok(checksums
-        .iter()
-        .map(|sum| u64::from_le_bytes(*sum))
-        .collect())
+    let checksums = checksums.iter().map(|sum| u64::from_le_bytes(*sum));
+    Ok(Guard::Checksums(checksums.collect()))
 }
 
-/// Reads whole layers from `first_layer` on into `out` and compares their checksums. What follows a slab's valid tiles
-/// in the slot was never written or belongs to another block: in `out` it is zero. `Err` says what is wrong.
+/// Reads whole layers from `first_layer` on into `out` and checks them. What follows a slab's valid tiles in the slot was
+/// never written or belongs to another block: in `out` it is zero. `Err` says what is wrong.
 pub(super) fn read_layers(
     file: &File,
     at: u64,
     format: &SlotFormat,
     num_tokens: usize,
-    checksums: &[u64],
+    guard: &Guard,
     first_layer: usize,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let layers_at = at + format.payload_at() + (first_layer * format.layer_bytes()) as u64;
+    let form = match guard {
+        Guard::Checksums(_) => Form::Plain,
+        Guard::Seals(_) => Form::Sealed,
+    };
+    let layers_at = at + format.payload_at(form) + (first_layer * format.layer_bytes()) as u64;
     file::read_exact_at(file, out, layers_at)
         .map_err(|error| format!("its layers cannot be read: {error}"))?;
     if num_tokens < format.block_tokens as usize {
         clear_the_rest(format, num_tokens, out);
     }
-    let checksums = &checksums[2 * first_layer..];
-    let found = slabs(format, out, num_tokens).map(|(_, tiles)| xxh3_64(tiles));
-    match found.zip(checksums).position(|(found, sum)| found != *sum) {
+    let (what, bad) = match guard {
+        Guard::Checksums(checksums) => {
+            let checksums = &checksums[2 * first_layer..];
+            let found = slabs(format, out, num_tokens).map(|(_, tiles)| xxh3_64(tiles));
+            let bad = found.zip(checksums).position(|(found, sum)| found != *sum);
+            ("checksum", bad)
+        }
+        Guard::Seals(seals) => ("tag", seals.open(format, num_tokens, first_layer, out)),
+    };
+    match bad {
         None => Ok(()),
         Some(slab) => Err(format!(
-            "the checksum of the {} of its layer {} differs",
+            "the {what} of the {} of its layer {} differs",
             ["keys", "values"][slab % 2],
             first_layer + slab / 2
         )),
@@ -227,11 +296,22 @@ pub(super) fn read(
     file: &File,
     at: u64,
     format: &SlotFormat,
+    key: Option<&DataKey>,
     block: &Block,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let checksums = read_header(file, at, format, block)?;
-    read_layers(file, at, format, block.tokens.len(), &checksums, 0, out)
+    let guard = read_header(file, at, format, key, block)?;
+    read_layers(file, at, format, block.tokens.len(), &guard, 0, out)
+}
+
+/// Overwrites what a slot that is free says of the block that was in it. Without its salt a sealed payload is noise for
+/// ever; a plain one is overwritten, too.
+pub(super) fn erase(file: &File, at: u64, format: &SlotFormat, form: Form) -> std::io::Result<()> {
+    let len = match form {
+        Form::Sealed => format.header_bytes(form),
+        Form::Plain => format.slot_bytes(form) as usize,
+    };
+    file::write_all_at(file, &vec![0; len], at)
 }
 
 /// Which part of two descriptions differs.

@@ -26,7 +26,7 @@ impl BlockStore {
         let live = |entry: &Entry| {
             self.pools[&entry.fingerprint]
                 .format
-                .written_bytes(entry.block.tokens.len())
+                .written_bytes(entry.place.file.form, entry.block.tokens.len())
         };
         CacheStats {
             budget_bytes: self.budget_bytes,

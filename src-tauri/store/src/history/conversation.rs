@@ -138,9 +138,9 @@ impl History {
     }
 
     /// Empties the trash of what was deleted before `before_ms`. Returns every message that went, so that the block refs
-    /// held by any of them can go too.
+    /// held by any of them can go too. Their words are overwritten.
     pub fn purge_deleted(&mut self, before_ms: i64) -> Result<Vec<MessageId>> {
-        self.durable(|transaction| {
+        let purged = self.durable(|transaction| {
             let mut statement = transaction.prepare(
                 "SELECT message.id FROM message JOIN conversation ON conversation.id = message.conversation
                  WHERE deleted_at < ?1 ORDER BY seq",
@@ -148,7 +148,9 @@ impl History {
             let messages = statement.query_map([before_ms], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
             transaction.execute("DELETE FROM conversation WHERE deleted_at < ?1", [before_ms])?;
             Ok(messages)
-        })
+        })?;
+        self.empty_log();
+        Ok(purged)
     }
 }
 

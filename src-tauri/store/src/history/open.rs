@@ -1,14 +1,16 @@
 //! Opening: is it ours, is it whole, bring it to this version, and tell what the last process left unfinished.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode};
 
+use super::privacy::{self, Protection};
 use super::schema::MIGRATIONS;
 use super::{History, LOG_BYTES, reply, search};
+use crate::database::with_suffix;
 use crate::error::{Error, Result};
 use crate::file;
+use crate::key::Passphrase;
 
 impl History {
     /// Opens the history, creating it if there is none.
@@ -16,13 +18,22 @@ impl History {
     /// After an unclean exit its integrity is checked; before a change of the schema a backup is written beside it; replies
     /// that were being generated become interrupted and keep the words that were shown.
     pub fn open(path: &Path) -> Result<History> {
-        Self::open_with(path, MIGRATIONS)
+        Self::unlock(path, None)
+    }
+
+    /// As `open`; where it is encrypted under a passphrase, this is the passphrase. A change of its encryption that was cut
+    /// off goes on.
+    pub fn unlock(path: &Path, passphrase: Option<&Passphrase>) -> Result<History> {
+        let protection = Protection::unlock(path, passphrase)?;
+        Self::open_with(path, MIGRATIONS, protection)
     }
 
     /// Opens the history that another process has open and looks after: it is whole and of this version. Replies that nobody
     /// generates any more become interrupted and keep the words that were shown.
-    pub fn join(path: &Path) -> Result<History> {
-        let connection = connect(path)?;
+    pub fn join(path: &Path, passphrase: Option<&Passphrase>) -> Result<History> {
+        let protection = Protection::unlock(path, passphrase)?;
+        let seal = protection.as_ref().map(Protection::seal);
+        let connection = privacy::connect(path, seal.as_ref())?;
         let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let supported = MIGRATIONS.len() as u32;
         if version != supported {
@@ -32,9 +43,11 @@ impl History {
                 supported,
             });
         }
-        prepare(&connection)?;
+        configure(&connection)?;
         let mut history = History {
             connection,
+            path: path.to_owned(),
+            protection,
             clean_marker: None,
             log: with_suffix(path, "-wal"),
         };
@@ -42,34 +55,19 @@ impl History {
         Ok(history)
     }
 
-    pub(super) fn open_with(path: &Path, migrations: &[&[&str]]) -> Result<History> {
-        open(path, migrations).map_err(|error| match error {
+    pub(super) fn open_with(
+        path: &Path,
+        migrations: &[&[&str]],
+        protection: Option<Protection>,
+    ) -> Result<History> {
+        open(path, migrations, protection).map_err(|error| match error {
             Error::Sqlite(error) if is_corrupt(&error) => corrupt(path, error.to_string()),
             other => other,
         })
     }
 }
 
-fn connect(path: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    // Two processes may write: the window's and the engine's.
-    connection.busy_timeout(Duration::from_secs(5))?;
-    Ok(connection)
-}
-
-fn prepare(connection: &Connection) -> Result<()> {
-    connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
-        row.get::<_, String>(0)
-    })?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", "ON")?;
-    connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
-    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    Ok(())
-}
-
-fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
+fn open(path: &Path, migrations: &[&[&str]], protection: Option<Protection>) -> Result<History> {
     let io = |source| Error::Io {
         path: path.to_owned(),
         source,
@@ -80,9 +78,12 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
     if length == Some(0) && was_clean {
         return Err(corrupt(path, "the file is empty".to_owned()));
     }
+    let seal = protection.as_ref().map(Protection::seal);
+    if let Some(seal) = &seal {
+        privacy::settle(path, seal)?;
+    }
     file::open_private(path).map_err(io)?;
-    let connection = connect(path)?;
-
+    let connection = privacy::connect(path, seal.as_ref())?;
     let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let supported = migrations.len() as u32;
     if version > supported {
@@ -92,7 +93,7 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
             supported,
         });
     }
-    prepare(&connection)?;
+    configure(&connection)?;
     if version > 0 && !was_clean {
         check_integrity(path, &connection)?;
     }
@@ -117,13 +118,26 @@ fn open(path: &Path, migrations: &[&[&str]]) -> Result<History> {
         transaction.pragma_update(None, "user_version", index as u32 + 1)?;
         transaction.commit()?;
     }
+    search::erase_what_is_deleted(&connection)?;
     let mut history = History {
         connection,
+        path: path.to_owned(),
+        protection,
         clean_marker: Some(clean_marker),
         log: with_suffix(path, "-wal"),
     };
     history.durable(reply::interrupt_all)?;
     Ok(history)
+}
+
+pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
+        row.get::<_, String>(0)
+    })?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES as i64)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
 /// Damage in the search table is repaired, since it holds nothing of its own; any other is an error.
@@ -175,23 +189,30 @@ fn back_up(path: &Path, connection: &Connection, version: u32) -> Result<()> {
 
 /// The backup of the highest schema version beside the history.
 fn newest_backup(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_str()?;
+    backups(path).pop()
+}
+
+/// The backups beside the history, of lower schema versions first.
+pub(super) fn backups(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().and_then(|name| name.to_str());
     let version_of = |backup: &Path| -> Option<u32> {
-        let rest = backup.file_name()?.to_str()?.strip_prefix(name)?;
+        let rest = backup.file_name()?.to_str()?.strip_prefix(name?)?;
         rest.strip_prefix(".v")?
             .strip_suffix(".backup")?
             .parse()
             .ok()
     };
-    std::fs::read_dir(path.parent()?)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
+    let folder = path.parent().map(std::fs::read_dir);
+    let entries = folder.into_iter().flatten().flatten().flatten();
+    let mut backups: Vec<(u32, PathBuf)> = entries
+        .map(|entry| entry.path())
         .filter_map(|backup| Some((version_of(&backup)?, backup)))
-        .max()
-        .map(|(_, backup)| backup)
+        .collect();
+    backups.sort();
+    backups.into_iter().map(|(_, backup)| backup).collect()
 }
 
-fn corrupt(path: &Path, reason: String) -> Error {
+pub(super) fn corrupt(path: &Path, reason: String) -> Error {
     Error::HistoryCorrupt {
         path: path.to_owned(),
         backup: newest_backup(path),
@@ -199,17 +220,11 @@ fn corrupt(path: &Path, reason: String) -> Error {
     }
 }
 
-fn is_corrupt(error: &rusqlite::Error) -> bool {
+pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
     )
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 #[cfg(test)]
@@ -253,7 +268,7 @@ mod tests {
             .join(format!("history.db.v{}.backup", MIGRATIONS.len()));
         assert!(!backup.exists(), "a new history needs none");
 
-        let history = History::open_with(&path, &with_next()).unwrap();
+        let history = History::open_with(&path, &with_next(), None).unwrap();
         assert_eq!(titles(&history), ["kept"]);
         let old = History::open(&backup).unwrap();
         assert_eq!(titles(&old), ["kept"]);
@@ -267,8 +282,8 @@ mod tests {
         this_version(&path);
         let broken: &[&str] = &[NEXT[0], "this is not SQL"];
         let versions: Vec<_> = MIGRATIONS.iter().copied().chain([broken]).collect();
-        History::open_with(&path, &versions).unwrap_err();
-        let history = History::open_with(&path, &with_next()).unwrap();
+        History::open_with(&path, &versions, None).unwrap_err();
+        let history = History::open_with(&path, &with_next(), None).unwrap();
         assert_eq!(titles(&history), ["kept"]);
     }
 
@@ -279,7 +294,7 @@ mod tests {
         this_version(&path);
         for _ in 0..2 {
             assert_eq!(
-                titles(&History::open_with(&path, &with_next()).unwrap()),
+                titles(&History::open_with(&path, &with_next(), None).unwrap()),
                 ["kept"]
             );
         }

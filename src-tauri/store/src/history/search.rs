@@ -108,6 +108,18 @@ pub(super) fn is_in_step(connection: &Connection) -> rusqlite::Result<bool> {
     }
 }
 
+/// Has the search table take the words of deleted messages out at once, and not only when its parts are merged.
+pub(super) fn erase_what_is_deleted(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT count(*) FROM message_search_config WHERE k = 'secure-delete' AND v = 1";
+    let is_set: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+    if is_set == 0 {
+        connection.execute_batch(
+            "INSERT INTO message_search (message_search, rank) VALUES ('secure-delete', 1)",
+        )?;
+    }
+    Ok(())
+}
+
 /// Makes the search table anew from the messages.
 pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("INSERT INTO message_search (message_search) VALUES ('rebuild')")

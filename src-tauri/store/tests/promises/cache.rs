@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use store::{Block, BlockStore, Budget, Fingerprint, SlotFormat};
+use store::{Block, BlockStore, Budget, Fingerprint, Seal, SlotFormat};
+
+use crate::privacy::seal_of;
 
 /// Two layers; slabs of four tiles, of 32 bytes a token for the keys and 16 for the values.
 pub const FORMAT: SlotFormat = SlotFormat {
@@ -24,6 +26,8 @@ pub const SLABS: [(usize, usize, usize); 4] = [
 /// 112 bytes, 64 token ids, 4 slab checksums and the header's own.
 pub const HEADER_BYTES: u64 = 112 + 64 * 4 + 4 * 8 + 8;
 pub const BYTES_PER_TOKEN: u64 = 2 * (32 + 16);
+/// Magic, version, salt, the rest of the description, 4 slab tags and the header's own.
+pub const SEALED_HEADER_BYTES: u64 = 12 + 32 + (100 + 64 * 4) + 4 * 16 + 16;
 /// A page for the header, and two for the payload of 6144 bytes.
 pub const SLOT_BYTES: u64 = 3 * 4096;
 pub const ONE: Fingerprint = Fingerprint([1; 32]);
@@ -32,13 +36,27 @@ pub const PLENTY: u64 = 1 << 30;
 
 pub struct Cache {
     folder: tempfile::TempDir,
+    pub seal: Option<Seal>,
     pub store: Option<BlockStore>,
 }
 
 impl Cache {
     pub fn new(budget_bytes: u64) -> Cache {
+        Self::under(None, budget_bytes)
+    }
+
+    /// A store whose blocks are encrypted.
+    pub fn sealed(budget_bytes: u64) -> Cache {
+        Self::under(
+            Some(seal_of(tempfile::tempdir().unwrap().path())),
+            budget_bytes,
+        )
+    }
+
+    fn under(seal: Option<Seal>, budget_bytes: u64) -> Cache {
         let mut cache = Cache {
             folder: tempfile::tempdir().unwrap(),
+            seal,
             store: None,
         };
         cache.reopen(budget_bytes);
@@ -57,7 +75,8 @@ impl Cache {
     /// Opens the store again, without its pools.
     pub fn reopen(&mut self, budget_bytes: u64) {
         self.store = None;
-        self.store = Some(BlockStore::open(&self.dir(), Budget::Bytes(budget_bytes)));
+        let (budget, seal) = (Budget::Bytes(budget_bytes), self.seal.clone());
+        self.store = Some(BlockStore::open_under(&self.dir(), budget, seal));
     }
 
     pub fn put(&mut self, fingerprint: &Fingerprint, block: &Block) -> Option<u64> {

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use store::{
     BlockStore, BranchPart, Budget, Conversation, History, MessageKind, MessageState,
-    NewConversation, Prefill, Role, TokenRow, TurnStats, WhenFull,
+    NewConversation, Prefill, Privacy, Role, TokenRow, TurnStats, WhenFull,
 };
 
 use crate::cache::*;
+use crate::privacy::{secret, words};
 use crate::support::{TOKENIZER, message};
 
 fn fixture(name: &str) -> PathBuf {
@@ -153,6 +154,60 @@ fn stats() -> TurnStats {
         tokens_per_s: 99.0,
         restore_ms: 0.25,
     }
+}
+
+#[test]
+fn an_encrypted_data_folder_of_version_1_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(&fixture("sealed-1"), folder.path());
+    let passphrase = words("open sesame");
+    let path = folder.path().join("history.db");
+    let history = History::unlock(&path, Some(&passphrase)).unwrap();
+    assert_eq!(history.privacy(), Privacy::On);
+    assert_birds(&history);
+    let (kv, seal) = (folder.path().join("kv"), history.seal());
+    let mut store = BlockStore::open_under(&kv, Budget::Bytes(PLENTY), seal);
+    assert!(store.open_pool(&ONE, FORMAT, "one"));
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    assert_eq!(store.blocks(&ONE), blocks);
+    assert_eq!(store.verify().bad, 0);
+    assert_eq!(store.refs()[0].block, blocks[1].id);
+    let mut out = vec![0; FORMAT.payload_bytes()];
+    get(&mut store, &ONE, &blocks[0], &mut out).unwrap();
+    assert!(out == payload(&blocks[0]));
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy_folder(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Writes the encrypted fixture of this version into an empty folder, named as for `make_fixtures`.
+#[test]
+#[ignore = "makes the fixture of a new version"]
+fn make_sealed_fixture() {
+    let folder = PathBuf::from(std::env::var_os("FIXTURES").expect("a folder to write to"));
+    let path = folder.join("history.db");
+    std::fs::copy(fixture("history-2.db"), &path).unwrap();
+    let mut history = History::open(&path).unwrap();
+    history.protect(&secret("open sesame")).unwrap();
+    history.finish_privacy().unwrap();
+    let (kv, seal) = (folder.join("kv"), history.seal());
+    let mut store = BlockStore::open_under(&kv, Budget::Bytes(PLENTY), seal);
+    assert!(store.open_pool(&ONE, FORMAT, "one"));
+    let blocks = sequence(&ONE, 1, 64 + 9);
+    for block in &blocks {
+        store.put(&ONE, block, &payload(block)).unwrap();
+    }
+    store.set_ref("leaf", &ONE, &blocks[1].id);
+    drop((store, history));
+    std::fs::remove_file(folder.join("history.db.clean")).unwrap();
 }
 
 /// Writes the fixtures of this version into an empty folder: `FIXTURES=… cargo test -p store make_fixtures -- --ignored`.

@@ -37,6 +37,12 @@ impl Scene {
         self.history = Some(History::open(&self.path()).unwrap());
     }
 
+    pub fn reopen_with(&mut self, passphrase: &str) {
+        self.history = None;
+        let passphrase = passphrase.to_owned().into();
+        self.history = Some(History::unlock(&self.path(), Some(&passphrase)).unwrap());
+    }
+
     pub fn history(&mut self) -> &mut History {
         self.history.as_mut().unwrap()
     }

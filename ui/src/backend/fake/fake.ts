@@ -1,11 +1,12 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
-  Released, Sampling, SearchHit, Shorten, TurnEvent, WhenFull,
+  PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { FakeMemory } from './memory';
 import { parseOptions, type FakeOptions } from './options';
+import { FakePrivacy } from './privacy';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
 import { choicesOf, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
 import { titleFrom } from './title';
@@ -16,6 +17,7 @@ import { FakeTurn } from './turn';
 export class FakeBackend implements Backend {
   readonly cache = new FakeCache();
   private readonly memory = new FakeMemory();
+  private readonly privacy: FakePrivacy;
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
   private readonly turns = new Map<string, { stop(): void }>();
   private models: ModelEntry[];
@@ -25,6 +27,7 @@ export class FakeBackend implements Backend {
   readonly calls: string[] = [];
 
   constructor(readonly options: FakeOptions, now = Date.now()) {
+    this.privacy = new FakePrivacy(options);
     if (!options.empty) for (const seeded of seedConversations(now)) this.insert(seeded);
     if (options.long) this.insert(longConversation(now, 100_000));
     const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', usable: true, file_bytes: 144_811_456, loaded: true };
@@ -40,6 +43,7 @@ export class FakeBackend implements Backend {
 
   async listConversations(): Promise<Conversation[]> {
     this.calls.push('list_conversations');
+    this.privacy.refuseWhileLocked();
     return [...this.store.values()].filter((entry) => !entry.deleted).map((entry) => ({ ...entry.conversation }));
   }
 
@@ -188,6 +192,7 @@ export class FakeBackend implements Backend {
   }
 
   async listModels(): Promise<ModelEntry[]> {
+    this.privacy.refuseWhileLocked();
     return this.models.map((model) => ({ ...model }));
   }
 
@@ -249,6 +254,26 @@ export class FakeBackend implements Backend {
     if (!changed) return;
     await this.releaseMemory();
     await this.loadModel(model);
+  }
+
+  async privacyState(): Promise<PrivacyState> {
+    return this.privacy.state();
+  }
+
+  async protect(secret: Secret): Promise<PrivacyState> {
+    return this.privacy.protect(secret, Math.ceil(this.cache.numTokens() / 64));
+  }
+
+  async unprotect(): Promise<PrivacyState> {
+    return this.privacy.unprotect(Math.ceil(this.cache.numTokens() / 64));
+  }
+
+  async changeSecret(current: string | null, secret: Secret): Promise<PrivacyState> {
+    return this.privacy.change(current, secret);
+  }
+
+  async unlock(passphrase: string): Promise<void> {
+    this.privacy.unlock(passphrase);
   }
 
   async cacheStats(): Promise<CacheStats> {

@@ -15,6 +15,10 @@ export interface FakeOptions {
   /** Every turn breaks off in the middle with this code. */
   breakCode: string | null;
   contextFull: boolean;
+  /** The conversations are encrypted under the passphrase "open sesame", and nobody has said it. */
+  locked: boolean;
+  /** The system has no keychain. */
+  noKeychain: boolean;
   contextTokens: number;
 }
 
@@ -33,6 +37,8 @@ export function parseOptions(text: string): FakeOptions {
     errorCode: value('error'),
     breakCode: value('break'),
     contextFull: words.includes('context-full'),
+    locked: words.includes('locked'),
+    noKeychain: words.includes('no-keychain'),
     contextTokens: Number(value('context') ?? (long ? 131_072 : 8192)),
   };
 }
