@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::control::Control;
-use engine::{Engine, EngineConfig, MemoryLimits};
-use store::{BlockStore, DataFolder, History, Passphrase, Unlocks};
+use engine::{Engine, EngineConfig, EngineProcess, PrivacyState};
+use store::{DataFolder, History, Passphrase, Unlocks};
 use tauri::ipc::{CommandArg, CommandItem, InvokeError};
 use tauri::{Manager, Runtime};
 
@@ -20,7 +20,7 @@ pub(crate) struct App {
     /// Lets `reprise-cli engine` ask for memory; without it, nobody can. After the engine: who waits for an answer then
     /// gets one, and this does not wait for them.
     _control: Option<Control>,
-    history: Arc<Mutex<History>>,
+    history: Mutex<History>,
     pub(crate) data: Arc<DataFolder>,
 }
 
@@ -30,19 +30,10 @@ const UNDO: Duration = Duration::from_secs(12);
 impl App {
     /// Starts the engine on a data folder. A missing model is no error: turns will say so.
     fn open(data: Arc<DataFolder>, passphrase: Option<&Passphrase>) -> Result<Self, ApiError> {
-        let history = History::unlock(&data.history_path(), passphrase)?;
-        let seal = history.seal();
-        let history = Arc::new(Mutex::new(history));
-        let limits = MemoryLimits::read(&lock(&history))?;
-        let blocks = BlockStore::open_under(&data.kv_path(), limits.disk_budget(), seal);
-        let config = EngineConfig {
-            models_folder: data.models_path(),
-            digests: Some(data.path().join("digests.json")),
-            limits,
-            threads: EngineConfig::threads_beside_a_window(),
-            clock: now_ms,
-        };
-        let engine = Engine::start(config, Arc::clone(&history), blocks)?;
+        let history = Mutex::new(History::unlock(&data.history_path(), passphrase)?);
+        let threads = EngineConfig::threads_beside_a_window();
+        let folder = data.path().to_owned();
+        let engine = Engine::spawn(EngineProcess::beside(folder, threads, passphrase)?)?;
         let control = engine
             .listen(data.path())
             .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))
@@ -60,6 +51,20 @@ impl App {
     /// The history, for the length of one call.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         lock(&self.history)
+    }
+
+    /// Has the engine change the encryption of the history, which is the engine's alone meanwhile. `passphrase` unlocks it
+    /// afterwards, if that is new.
+    pub(crate) fn change_privacy(
+        &self,
+        passphrase: Option<&Passphrase>,
+        ask: impl FnOnce(&Engine) -> engine::Result<PrivacyState>,
+    ) -> Result<PrivacyState, ApiError> {
+        let mut history = self.history();
+        history.set_aside()?;
+        let changed = ask(&self.engine);
+        history.take_up(passphrase)?;
+        Ok(changed?)
     }
 
     /// Loads the default model, so that it is there before the first word. Without one, turns will say so.

@@ -10,12 +10,17 @@ use crate::window::{ShownReply, Window};
 
 /// A data folder with the default model and one empty conversation whose replies are short and greedy.
 pub(crate) fn prepare(home: &Path) {
+    prepare_for(home, 12);
+}
+
+/// As `prepare`, with replies of so many tokens at most.
+pub(crate) fn prepare_for(home: &Path, max_tokens: u32) {
     let folder = DataFolder::open(Some(home.join("reprise"))).expect("data folder");
     Subject::Real.install(&folder.models_path());
     let mut history = History::open(&folder.history_path()).expect("history");
     let sampling = Sampling {
         temperature: 0.0,
-        max_tokens: Some(12),
+        max_tokens: Some(max_tokens),
         ..Sampling::default()
     };
     let new = NewConversation {

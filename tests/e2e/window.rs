@@ -11,6 +11,7 @@ use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use store::Prefill;
+use tests::processes;
 
 /// How long a reply, or the start of the application, may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -80,13 +81,9 @@ impl Window {
     /// session ends the page, not the application.)
     pub async fn quit(self) {
         let pid = self.process().expect("the application runs");
-        let asked = Command::new("kill").arg(pid.to_string()).status();
-        assert!(
-            asked.is_ok_and(|status| status.success()),
-            "the application can be asked to end"
-        );
+        kill("-TERM", pid);
         let start = Instant::now();
-        while self.process().is_some() {
+        while self.process().or(self.engine()).is_some() {
             assert!(start.elapsed() < PATIENCE, "the application does not end");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -94,16 +91,17 @@ impl Window {
 
     /// The application's process: the one whose command line names this data folder.
     fn process(&self) -> Option<u32> {
-        let argument = self.folder.as_os_str().as_encoded_bytes();
-        let processes = std::fs::read_dir("/proc").expect("processes are listed");
-        processes.flatten().find_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
-            command
-                .split(|byte| *byte == 0)
-                .any(|word| word == argument)
-                .then_some(pid)
-        })
+        processes("reprise", &self.folder).first().copied()
+    }
+
+    /// The process of the application's engine.
+    pub fn engine(&self) -> Option<u32> {
+        processes("reprise-engine", &self.folder).first().copied()
+    }
+
+    /// Kills the application, as a crash does.
+    pub fn kill(&self) {
+        kill("-KILL", self.process().expect("the application runs"));
     }
 
     /// The element with a test id, waited for.
@@ -226,6 +224,17 @@ impl Drop for Window {
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
+}
+
+/// Sends a signal to a process.
+pub fn kill(signal: &str, pid: u32) {
+    let sent = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(
+        sent.is_ok_and(|status| status.success()),
+        "kill {signal} {pid}"
+    );
 }
 
 fn free_port() -> u16 {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{
-    Answer, ContextUse, EditCost, Engine, EngineConfig, MemoryLimits, Request, Shorten, Turn,
-    TurnEvent, TurnOptions,
+    Answer, ContextUse, EditCost, Engine, EngineConfig, EngineProcess, MemoryLimits, Request,
+    Shorten, Turn, TurnEvent, TurnOptions,
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
@@ -15,7 +15,7 @@ use store::{
 };
 use tempfile::TempDir;
 
-use crate::Subject;
+use crate::{Subject, engine_program};
 
 /// What a turn ended with.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub struct Chat {
     home: Home,
     subject: Subject,
     pool_bytes: u64,
+    /// The engine runs in a process of its own.
+    is_apart: bool,
     passphrase: Option<Passphrase>,
     open: Option<Open>,
     /// The conversation that is open.
@@ -82,6 +84,7 @@ impl Chat {
             home: Home::Own(home),
             subject,
             pool_bytes: 256 << 20,
+            is_apart: false,
             passphrase: None,
             open: None,
             conversation: ConversationId::from(String::new()),
@@ -98,6 +101,7 @@ impl Chat {
             home: Home::Borrowed(home.to_owned()),
             subject,
             pool_bytes: 256 << 20,
+            is_apart: false,
             passphrase: None,
             open: None,
             conversation: ConversationId::from(conversation.to_owned()),
@@ -126,6 +130,7 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
+            is_apart: self.is_apart,
             passphrase: self.passphrase.clone(),
             open: None,
             conversation: self.conversation.clone(),
@@ -167,14 +172,31 @@ impl Chat {
     pub fn start(&mut self) {
         let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
         let history = History::unlock(&folder.history_path(), self.passphrase.as_ref());
-        let history = history.expect("history");
+        let mut history = history.expect("history");
+        let limits = MemoryLimits::pool(self.pool_bytes);
+        if self.is_apart {
+            // A process of its own reads them there.
+            limits.write(&mut history).expect("limits");
+            let process = EngineProcess {
+                program: engine_program(),
+                data_folder: folder.path().to_owned(),
+                threads: EngineConfig::default_threads(),
+                passphrase: self.passphrase.clone(),
+            };
+            self.open = Some(Open {
+                engine: Engine::spawn(process).expect("engine"),
+                history: Arc::new(Mutex::new(history)),
+                _folder: folder,
+            });
+            return;
+        }
         let (budget, seal) = (Budget::Bytes(4 << 30), history.seal());
         let store = BlockStore::open_under(&folder.kv_path(), budget, seal);
         let history = Arc::new(Mutex::new(history));
         let config = EngineConfig {
             models_folder: folder.models_path(),
             digests: Some(folder.path().join("digests.json")),
-            limits: MemoryLimits::pool(self.pool_bytes),
+            limits,
             threads: EngineConfig::default_threads(),
             clock: || 1_700_000_000_000,
         };
@@ -184,6 +206,13 @@ impl Chat {
             history,
             _folder: folder,
         });
+    }
+
+    /// Restarts with the engine in a process of its own.
+    pub fn restart_apart(&mut self) {
+        self.stop();
+        self.is_apart = true;
+        self.start();
     }
 
     /// Restarts with pools of `pool_bytes`.

@@ -81,6 +81,31 @@ impl Running {
 }
 
 /// `REPRISE_TEST_CLI`, or the binary beside this test's folder.
+/// The engine's program, beside that of the command line.
+pub fn engine_program() -> PathBuf {
+    let path = binary().with_file_name(format!("reprise-engine{}", std::env::consts::EXE_SUFFIX));
+    assert!(
+        path.is_file(),
+        "{path:?} is missing: run `cargo build -p reprise-engine` first"
+    );
+    path
+}
+
+/// Processes whose command line begins with `program` and names `folder`. Linux only.
+pub fn processes(program: &str, folder: &Path) -> Vec<u32> {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let listed = std::fs::read_dir("/proc").expect("processes are listed");
+    let pids = listed.flatten().filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let mut words = command.split(|byte| *byte == 0);
+        let name = String::from_utf8_lossy(words.next()?).into_owned();
+        let is_it = Path::new(&name).file_name()? == program && words.any(|word| word == folder);
+        is_it.then_some(pid)
+    });
+    pids.collect()
+}
+
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("REPRISE_TEST_CLI") {
         return path.into();

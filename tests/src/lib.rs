@@ -12,6 +12,6 @@ mod model;
 mod text;
 
 pub use chat::{Chat, Outcome};
-pub use cli::{Cli, Running};
+pub use cli::{Cli, Running, engine_program, processes};
 pub use model::{Subject, default_model};
 pub use text::{message_for_prompt, prose};

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::workspace::Workspace;
 
 /// Crates that may not be reached from a crate, however indirectly (a trailing `*` matches a beginning).
-const FORBIDDEN: [(&str, &[&str]); 5] = [
+const FORBIDDEN: [(&str, &[&str]); 6] = [
     (
         "kernels",
         &["models", "store", "engine", "rusqlite", "tauri*"],
@@ -22,14 +22,16 @@ const FORBIDDEN: [(&str, &[&str]); 5] = [
         &["kernels", "models", "engine", "candle*", "tauri*"],
     ),
     ("engine", &["tauri*"]),
+    ("reprise-engine", &["tauri*"]),
     ("reprise-cli", &["tauri*"]),
 ];
 /// Crates that may not be named by a crate's own manifest.
-const UNNAMED: [(&str, &[&str]); 6] = [
+const UNNAMED: [(&str, &[&str]); 7] = [
     ("kernels", &["tauri*"]),
     ("models", &["tauri*"]),
     ("store", &["tauri*"]),
     ("engine", &["rusqlite", "tauri*"]),
+    ("reprise-engine", &["rusqlite", "tauri*"]),
     ("reprise-cli", &["rusqlite", "tauri*"]),
     ("tests", &["tauri*"]),
 ];

@@ -17,6 +17,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         workspace
             .cargo("build")
             .args(["--release", "--locked", "--package", "reprise"])
+            .args(["--package", "reprise-engine"])
             .args(["--features", "custom-protocol"]),
     )?;
     let app = workspace.binary("release", "reprise");

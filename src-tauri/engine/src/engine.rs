@@ -15,6 +15,7 @@ use crate::desk::Desk;
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
 use crate::privacy::{PrivacyState, Rewriting};
+use crate::process::EngineProcess;
 use crate::request::{Answer, Envelope, Request, TurnEvents};
 use crate::turn::{ContextUse, EditCost, Turn};
 use crate::worker::Worker;
@@ -48,7 +49,8 @@ impl EngineConfig {
     }
 }
 
-/// The engine: one thread that owns the model and the pool, and a writer thread behind it. Dropping the last handle
+/// The engine: one thread that owns the model and the pool, and a writer thread behind it, in this process or in one of its
+/// own. Dropping the last handle
 /// stops a running reply, saves and waits.
 #[derive(Debug)]
 pub struct Engine {
@@ -88,6 +90,19 @@ impl Engine {
         Ok(Self {
             requests: Some(requests),
             thread: Some(thread),
+        })
+    }
+
+    /// Starts the engine in a process of its own and waits until it is ready. When it ends unasked it is started again, and
+    /// turns under way end with [`Error::Restarted`].
+    ///
+    /// # Errors
+    /// When the process cannot be started, or cannot open its data folder.
+    pub fn spawn(process: EngineProcess) -> Result<Self> {
+        let (requests, inbox) = channel();
+        Ok(Self {
+            thread: Some(process.spawn(inbox)?),
+            requests: Some(requests),
         })
     }
 
@@ -368,7 +383,7 @@ impl Engine {
         }
     }
 
-    fn send(&self, request: Request, answers: Sender<Answer>) -> Result<()> {
+    pub(crate) fn send(&self, request: Request, answers: Sender<Answer>) -> Result<()> {
         let requests = self.requests.as_ref().ok_or(Error::Stopped)?;
         requests
             .send(Envelope { request, answers })

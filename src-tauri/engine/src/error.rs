@@ -83,6 +83,14 @@ pub enum Error {
         /// One sentence that says what to do.
         message: String,
     },
+    /// The engine's process cannot be had.
+    #[error("{0}")]
+    Process(String),
+    /// The engine's process ended unasked while this was under way.
+    #[error(
+        "the engine stopped unexpectedly and has been started again; what was written so far is kept"
+    )]
+    Restarted,
     /// The engine thread has ended.
     #[error("the engine has stopped; restart Reprise")]
     Stopped,
@@ -103,6 +111,8 @@ impl Error {
             Self::Cancelled => "stopped",
             Self::ContextFull { .. } => "context_full",
             Self::MemoryFull { .. } => "memory_full",
+            Self::Process(_) => "engine_unavailable",
+            Self::Restarted => "engine_restarted",
             Self::Busy | Self::PoolFull { .. } => "busy",
             Self::Control(_) | Self::Kernels(_) | Self::Corrupt(_) | Self::Stopped => "internal",
         }

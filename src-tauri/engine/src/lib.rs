@@ -27,6 +27,7 @@ mod pins;
 mod plan;
 mod pool;
 mod privacy;
+pub mod process;
 mod prompt;
 mod question;
 mod rates;
@@ -56,6 +57,7 @@ pub use plan::{
     CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
 pub use privacy::{PrivacyState, rewrite_some};
+pub use process::EngineProcess;
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
 pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};

@@ -178,6 +178,18 @@ impl From<&Error> for TurnEvent {
 }
 
 impl Request {
+    /// Whether asking again does no harm, when nobody knows how far it got.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        !matches!(
+            self,
+            Self::Turn { .. }
+                | Self::Protect { .. }
+                | Self::Unprotect
+                | Self::ChangeSecret { .. }
+                | Self::Shutdown
+        )
+    }
+
     /// Whether somebody uses the model, so that it is not given back for being idle.
     pub(crate) fn is_use(&self) -> bool {
         matches!(

@@ -1,6 +1,6 @@
 //! Encryption of conversations on disk: whether, under what, and unlocking at the start.
 
-use engine::PrivacyState;
+use engine::{Engine, PrivacyState};
 use store::{Passphrase, Secret};
 use tauri::State;
 
@@ -14,12 +14,13 @@ pub(crate) fn privacy_state(app: OpenApp) -> Result<PrivacyState, ApiError> {
 
 #[tauri::command(async)]
 pub(crate) fn protect(app: OpenApp, secret: Secret) -> Result<PrivacyState, ApiError> {
-    Ok(app.engine.protect(secret)?)
+    let passphrase = secret.passphrase().cloned();
+    app.change_privacy(passphrase.as_ref(), |engine| engine.protect(secret))
 }
 
 #[tauri::command(async)]
 pub(crate) fn unprotect(app: OpenApp) -> Result<PrivacyState, ApiError> {
-    Ok(app.engine.unprotect()?)
+    app.change_privacy(None, Engine::unprotect)
 }
 
 #[tauri::command(async)]
@@ -28,7 +29,10 @@ pub(crate) fn change_secret(
     current: Option<Passphrase>,
     secret: Secret,
 ) -> Result<PrivacyState, ApiError> {
-    Ok(app.engine.change_secret(current, secret)?)
+    let passphrase = secret.passphrase().cloned();
+    app.change_privacy(passphrase.as_ref(), |engine| {
+        engine.change_secret(current, secret)
+    })
 }
 
 /// The one thing that can be asked for while everything else answers `locked`.

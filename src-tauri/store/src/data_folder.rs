@@ -8,11 +8,12 @@ use crate::file;
 
 const LOCK_FILE: &str = "reprise.lock";
 
-/// A locked data folder. The lock goes with this value, and with the process if that is killed.
+/// A locked data folder. A process that opens it hands it to the one it starts. The lock goes with this value, and with the process if that is killed.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    _lock: File,
+    /// None where the process that started this one holds it.
+    _lock: Option<File>,
 }
 
 impl DataFolder {
@@ -56,12 +57,26 @@ impl DataFolder {
                 });
             }
         }
-        let folder = Self { path, _lock: lock };
+        let folder = Self {
+            path,
+            _lock: Some(lock),
+        };
         for own in [folder.kv_path(), folder.models_path()] {
             file::create_private_dir(&own).map_err(io(&own))?;
             file::make_private_dir(&own).map_err(io(&own))?;
         }
         Ok(folder)
+    }
+
+    /// A folder that the process which started this one has open, and keeps open.
+    ///
+    /// # Errors
+    /// When the path cannot be made absolute.
+    pub fn of_parent(path: &Path) -> Result<Self> {
+        Ok(Self {
+            path: Self::locate(Some(path.to_owned()))?,
+            _lock: None,
+        })
     }
 
     /// The folder, as an absolute path.

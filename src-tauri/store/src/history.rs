@@ -33,8 +33,9 @@ pub struct History {
     path: PathBuf,
     /// None while it is not encrypted.
     protection: Option<privacy::Protection>,
-    /// The file that says that the last process closed the history; it exists only while nobody has it open.
-    clean_marker: PathBuf,
+    /// The file that says that the last process closed the history; it exists only while nobody has it open. None where
+    /// another process looks after it.
+    clean_marker: Option<PathBuf>,
     /// The write-ahead log.
     log: PathBuf,
 }
@@ -102,9 +103,13 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        let Some(clean_marker) = self
+            .clean_marker
+            .as_ref()
+            .filter(|_| !std::thread::panicking())
+        else {
             return;
-        }
+        };
         let folded = self
             .connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
@@ -112,7 +117,7 @@ impl Drop for History {
             });
         if matches!(folded, Ok(0)) {
             // A marker that cannot be written costs one integrity check.
-            let _ = crate::file::open_private(&self.clean_marker);
+            let _ = crate::file::open_private(clean_marker);
         }
     }
 }

@@ -176,6 +176,16 @@ pub enum Secret {
     Keychain,
 }
 
+impl Secret {
+    /// The words, if it is words.
+    pub fn passphrase(&self) -> Option<&Passphrase> {
+        match self {
+            Secret::Passphrase { passphrase } => Some(passphrase),
+            Secret::Keychain => None,
+        }
+    }
+}
+
 /// What unlocks a data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]

@@ -2,4 +2,6 @@
 
 mod branches;
 mod full_context;
+#[cfg(target_os = "linux")]
+mod process;
 mod type_ahead;

@@ -306,7 +306,11 @@ export class Chat {
         if (event.code === 'stopped') return end(true);
         this.keepShownText(stream);
         end(false);
-        this.fail(event, this.retryOf(stream));
+        if (event.code === 'engine_restarted') {
+          // The history knows what was written until then, and the reply can go on from there.
+          this.fail(event, null);
+          void this.load();
+        } else this.fail(event, this.retryOf(stream));
         break;
     }
   }

@@ -118,6 +118,22 @@ test('a reply that breaks off keeps its text and can be asked for again', async 
   expect(chat.tree.siblings(chat.rows.at(-1)!.message).length).toBe(2);
 });
 
+test('a reply cut off by the end of the engine keeps its text, and goes on', async () => {
+  const { app, backend } = await start('fast,break:engine_restarted');
+  const chat = await openFirst(app);
+  app.draft = 'bread';
+  await app.send();
+  await vi.waitFor(() => expect(chat.rows.at(-1)?.message.state).toBe('interrupted'));
+  expect(chat.problem?.code).toBe('engine_restarted');
+  const cut = chat.rows.at(-1)!.message;
+  expect(cut.text.length).toBeGreaterThan(10);
+  backend.options.breakCode = null;
+  await chat.continueReply(cut);
+  expect(chat.rows.at(-1)?.message.state).toBe('complete');
+  expect(chat.rows.at(-1)?.message.text.startsWith(cut.text)).toBe(true);
+  expect(chat.problem).toBeNull();
+});
+
 test('drafts belong to their conversation', async () => {
   const { app } = await start('');
   await openFirst(app);

@@ -28,6 +28,33 @@ impl History {
         Self::open_with(path, MIGRATIONS, protection)
     }
 
+    /// Opens the history that another process has open and looks after: it is whole and of this version. Replies that nobody
+    /// generates any more become interrupted and keep the words that were shown.
+    pub fn join(path: &Path, passphrase: Option<&Passphrase>) -> Result<History> {
+        let protection = Protection::unlock(path, passphrase)?;
+        let seal = protection.as_ref().map(Protection::seal);
+        let connection = privacy::connect(path, seal.as_ref())?;
+        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let supported = MIGRATIONS.len() as u32;
+        if version != supported {
+            return Err(Error::HistoryTooNew {
+                path: path.to_owned(),
+                found: version,
+                supported,
+            });
+        }
+        configure(&connection)?;
+        let mut history = History {
+            connection,
+            path: path.to_owned(),
+            protection,
+            clean_marker: None,
+            log: with_suffix(path, "-wal"),
+        };
+        history.durable(reply::interrupt_all)?;
+        Ok(history)
+    }
+
     pub(super) fn open_with(
         path: &Path,
         migrations: &[&[&str]],
@@ -96,7 +123,7 @@ fn open(path: &Path, migrations: &[&[&str]], protection: Option<Protection>) -> 
         connection,
         path: path.to_owned(),
         protection,
-        clean_marker,
+        clean_marker: Some(clean_marker),
         log: with_suffix(path, "-wal"),
     };
     history.durable(reply::interrupt_all)?;

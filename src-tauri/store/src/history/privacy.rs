@@ -131,6 +131,38 @@ impl History {
         protection.file.lock_again(&protection.key, secret)
     }
 
+    /// Closes the file, for as long as another process changes its encryption. Until [`take_up`](Self::take_up) nothing can be
+    /// read or written.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn set_aside(&mut self) -> Result<()> {
+        self.connection = Connection::open_in_memory()?;
+        Ok(())
+    }
+
+    /// Opens the file again, as what it is now. `passphrase` unlocks it, if it is new.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn take_up(&mut self, passphrase: Option<&Passphrase>) -> Result<()> {
+        let before = self.protection.take();
+        self.protection = match Protection::unlock(&self.path, passphrase) {
+            Ok(protection) => protection,
+            // The key is the one before, and so is what unlocks it.
+            Err(error) => {
+                let folder = self.path.parent().unwrap_or(Path::new(""));
+                match (KeyFile::read(folder)?, before) {
+                    (Some(file), Some(Protection { key, .. })) => Some(Protection { file, key }),
+                    _ => return Err(error),
+                }
+            }
+        };
+        self.connection = connect(&self.path, self.seal().as_ref())?;
+        configure(&self.connection)?;
+        Ok(())
+    }
+
     /// Ends a change, when the block store has nothing left to rewrite. Nothing if none is going on.
     ///
     /// # Errors
@@ -141,6 +173,11 @@ impl History {
         };
         let wanted = protection.seal().form();
         if form(&self.path)? != Some(wanted) {
+            if self.clean_marker.is_none() {
+                return Err(Error::Privacy(
+                    "the history is converted at the next start, when no other process has it open",
+                ));
+            }
             self.convert()?;
         }
         if wanted == Form::Sealed {

@@ -79,7 +79,8 @@ export class FakeTurn {
         onEvent({ event: 'token', text: tokens[written] });
       }
       if (this.options.breakCode && written > 20) {
-        reply.state = 'failed';
+        // An engine that was started again marks what the one before it left unfinished.
+        reply.state = this.options.breakCode === 'engine_restarted' ? 'interrupted' : 'failed';
         return onEvent({ event: 'error', code: this.options.breakCode, message: `broke off with ${this.options.breakCode}` });
       }
     }

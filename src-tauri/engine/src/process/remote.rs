@@ -1,0 +1,457 @@
+//! The parent's side: one thread writes requests, another starts the process, reads its answers and starts it again.
+
+use std::collections::HashMap;
+use std::io::{BufReader, ErrorKind};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use store::Passphrase;
+
+use super::{Call, Opening, PROTOCOL, Reply, VERSION, frame};
+use crate::request::{Answer, Envelope, Request};
+use crate::{Error, Result};
+
+/// A process that lived shorter than this ended at its start.
+const SHORT_LIFE: Duration = Duration::from_secs(10);
+/// Short lives in a row after which it is only started again when somebody asks for something.
+const MOST_SHORT_LIVES: u32 = 3;
+/// How long it may take to say hello, and to end once it was told to.
+const LONGEST_FAREWELL: Duration = Duration::from_secs(30);
+
+/// How the engine's process is started.
+#[derive(Clone, Debug)]
+pub struct EngineProcess {
+    /// `reprise-engine`, of the same version.
+    pub program: PathBuf,
+    /// The data folder, whose lock the caller holds.
+    pub data_folder: PathBuf,
+    /// Threads to compute with.
+    pub threads: usize,
+    /// What unlocks the history, if a passphrase does. It goes over the stream, where nobody else reads.
+    pub passphrase: Option<Passphrase>,
+}
+
+impl EngineProcess {
+    /// The program beside the running one.
+    ///
+    /// # Errors
+    /// When the system does not say where the running program is.
+    pub fn beside(
+        data_folder: PathBuf,
+        threads: usize,
+        passphrase: Option<&Passphrase>,
+    ) -> Result<Self> {
+        let own = std::env::current_exe().map_err(|error| {
+            Error::Process(format!("where Reprise is installed is not known: {error}"))
+        })?;
+        Ok(Self {
+            program: own.with_file_name(format!("reprise-engine{}", std::env::consts::EXE_SUFFIX)),
+            data_folder,
+            threads,
+            passphrase: passphrase.cloned(),
+        })
+    }
+
+    /// Starts the process for the requests of `inbox`. The thread ends when they do.
+    pub(crate) fn spawn(self, inbox: Receiver<Envelope>) -> Result<JoinHandle<()>> {
+        spawn(self, inbox)
+    }
+
+    fn start(&self) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("--data-dir")
+            .arg(&self.data_folder)
+            .arg("--threads")
+            .arg(self.threads.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        // An interrupt from the terminal is the parent's to answer.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        #[cfg(windows)]
+        std::os::windows::process::CommandExt::creation_flags(&mut command, CREATE_NO_WINDOW);
+        let mut child = command.spawn().map_err(|error| {
+            let program = self.program.display();
+            Error::Process(match error.kind() {
+                ErrorKind::NotFound => format!("{program} is missing; install Reprise again"),
+                _ => format!("{program} cannot be started: {error}"),
+            })
+        })?;
+        let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::Process("the engine has no streams".into()));
+        };
+        Ok((child, requests, BufReader::new(replies)))
+    }
+}
+
+/// No console window beside the real one.
+#[cfg(windows)]
+const CREATE_NO_WINDOW: u32 = 0x0800_0000;
+
+/// A request whose last answer has not come.
+struct Pending {
+    request: Request,
+    answers: Sender<Answer>,
+    was_retried: bool,
+}
+
+/// What the two threads share.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    link: Link,
+    pending: HashMap<u64, Pending>,
+    next_id: u64,
+    /// The end of the process is wanted.
+    is_closing: bool,
+    /// The model to load again: the last one that was asked for.
+    load: Option<Request>,
+    /// What may unlock the history, the newest first: whether a change of it came about is not known when the process ends
+    /// in the middle of it.
+    passphrases: Vec<Passphrase>,
+}
+
+enum Link {
+    Starting,
+    Up(ChildStdin),
+    /// It cannot be had, and why; it is tried again when something is asked for.
+    Down {
+        code: String,
+        message: String,
+    },
+}
+
+/// Starts the process and the threads that talk to it. Waits until it is ready or cannot be.
+fn spawn(process: EngineProcess, inbox: Receiver<Envelope>) -> Result<JoinHandle<()>> {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            link: Link::Starting,
+            pending: HashMap::new(),
+            next_id: 0,
+            is_closing: false,
+            load: None,
+            passphrases: process.passphrase.iter().cloned().collect(),
+        }),
+        changed: Condvar::new(),
+    });
+    let (first, started) = channel();
+    let reader = {
+        let shared = Arc::clone(&shared);
+        // This thread lives as long as the process that it starts: a process asks to be told of its parent's death by the
+        // thread that started it.
+        let supervise = move || Supervisor { process, shared }.run(&first);
+        thread::Builder::new()
+            .name("engine-process".into())
+            .spawn(supervise)
+    };
+    let reader = reader.map_err(|_| Error::Stopped)?;
+    started.recv().map_err(|_| Error::Stopped)??;
+    let writer = move || {
+        for envelope in inbox {
+            let is_last = matches!(envelope.request, Request::Shutdown);
+            shared.pass_on(envelope);
+            if is_last {
+                break;
+            }
+        }
+        shared.close();
+        // Its panics are its own; there is nothing left to save here.
+        let _ = reader.join();
+    };
+    thread::Builder::new()
+        .name("engine-requests".into())
+        .spawn(writer)
+        .map_err(|_| Error::Stopped)
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request, waiting while the process is being started.
+    fn pass_on(&self, Envelope { request, answers }: Envelope) {
+        let mut state = self.lock();
+        let is_last = matches!(request, Request::Shutdown);
+        if matches!(state.link, Link::Down { .. }) && !is_last {
+            state.link = Link::Starting;
+            self.changed.notify_all();
+        }
+        while matches!(state.link, Link::Starting) && !state.is_closing {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_closing |= is_last;
+        match &request {
+            Request::Load { .. } => state.load = Some(request.clone()),
+            Request::Protect { secret } | Request::ChangeSecret { secret, .. } => {
+                if let Some(passphrase) = secret.passphrase() {
+                    state.passphrases.insert(0, passphrase.clone());
+                    state.passphrases.truncate(2);
+                }
+            }
+            _ => {}
+        }
+        if let Link::Down { code, message } = &state.link {
+            let (code, message) = (code.clone(), message.clone());
+            // Who does not wait for an answer has none.
+            let _ = answers.send(Answer::Error { code, message });
+            return;
+        }
+        state.send(Pending {
+            request,
+            answers,
+            was_retried: false,
+        });
+    }
+
+    /// Ends the stream, at which the process saves and ends.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.is_closing = true;
+        state.link = Link::Down {
+            code: Error::Stopped.code().to_owned(),
+            message: Error::Stopped.to_string(),
+        };
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// A process that does not take it has died: whoever reads its answers will notice.
+    fn send(&mut self, pending: Pending) {
+        let Link::Up(requests) = &mut self.link else {
+            return;
+        };
+        self.next_id += 1;
+        let call = Call {
+            id: self.next_id,
+            request: pending.request.clone(),
+        };
+        if let Err(error) = frame::write(requests, &call) {
+            tracing::debug!(%error, "the engine takes no request");
+        }
+        self.pending.insert(call.id, pending);
+    }
+
+    fn take(&mut self, reply: Reply) {
+        match reply {
+            Reply::Answer { id, answer } => {
+                if let Some(pending) = self.pending.get(&id) {
+                    let _ = pending.answers.send(answer);
+                }
+            }
+            Reply::End { id } => drop(self.pending.remove(&id)),
+            other => tracing::warn!(?other, "the engine says what it should not"),
+        }
+    }
+}
+
+/// Starts the process, reads its answers, and starts it again when it ends unasked.
+struct Supervisor {
+    process: EngineProcess,
+    shared: Arc<Shared>,
+}
+
+impl Supervisor {
+    fn run(self, first: &Sender<Result<()>>) {
+        let mut short_lives = 0;
+        let mut is_first = true;
+        loop {
+            let started = Instant::now();
+            let outcome = self.live(|| {
+                // Nobody waits for the second one.
+                let _ = is_first.then(|| first.send(Ok(())));
+                is_first = false;
+            });
+            short_lives = match started.elapsed() < SHORT_LIFE {
+                true => short_lives + 1,
+                false => 0,
+            };
+            let mut state = self.shared.lock();
+            if state.is_closing {
+                // Who still waits is told by the end of the channel.
+                state.pending.clear();
+                return;
+            }
+            let reason = match outcome {
+                Ok(()) if short_lives < MOST_SHORT_LIVES => {
+                    state.link = Link::Starting;
+                    continue;
+                }
+                Ok(()) => Error::Process(
+                    "the engine keeps stopping; see its messages, or choose another model".into(),
+                ),
+                Err(error) => error,
+            };
+            tracing::error!(%reason, "the engine is down");
+            let (code, message) = (reason.code().to_owned(), reason.to_string());
+            for (_, pending) in state.pending.drain() {
+                let (code, message) = (code.clone(), message.clone());
+                let _ = pending.answers.send(Answer::Error { code, message });
+            }
+            state.link = Link::Down { code, message };
+            self.shared.changed.notify_all();
+            if is_first {
+                let _ = first.send(Err(reason));
+                return;
+            }
+            while matches!(state.link, Link::Down { .. }) && !state.is_closing {
+                state = self
+                    .shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            short_lives = 0;
+        }
+    }
+
+    /// One life of the process, from its start to its end, in which `ready` is called when it is. An error when it did not
+    /// get that far.
+    fn live(&self, ready: impl FnOnce()) -> Result<()> {
+        let (child, mut requests, mut replies) = self.process.start()?;
+        let mut child = Reaped(child);
+        #[cfg(windows)]
+        let _job = job_of(&child.0)?;
+        let passphrases = self.shared.lock().passphrases.clone();
+        greet(&mut requests, &mut replies, Opening { passphrases })?;
+        self.up(requests);
+        ready();
+        let read = loop {
+            match frame::read(&mut replies) {
+                Ok(Some(reply)) => self.shared.lock().take(reply),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        // Its stream is closed, so that it ends if it has not.
+        self.shared.lock().link = Link::Starting;
+        let status = child.end();
+        if !self.shared.lock().is_closing {
+            tracing::error!(?status, ?read, "the engine stopped; it is started again");
+        }
+        Ok(())
+    }
+
+    /// The process is ready: what waited is asked again where that does no harm, and refused where it would.
+    fn up(&self, requests: ChildStdin) {
+        let mut state = self.shared.lock();
+        if state.is_closing {
+            // The stream is dropped, and with it the process ends.
+            return;
+        }
+        state.link = Link::Up(requests);
+        let waiting: Vec<Pending> = state.pending.drain().map(|(_, pending)| pending).collect();
+        let had_died = state.next_id > 0;
+        if let Some(request) = state.load.clone().filter(|_| had_died) {
+            let (answers, _) = channel();
+            state.send(Pending {
+                request,
+                answers,
+                was_retried: true,
+            });
+        }
+        for pending in waiting {
+            if pending.request.may_be_repeated() && !pending.was_retried {
+                state.send(Pending {
+                    was_retried: true,
+                    ..pending
+                });
+            } else {
+                let _ = pending.answers.send(Answer::from(&Error::Restarted));
+            }
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Waits until the process has said who it is, lets it open the data folder, and waits until it is ready.
+fn greet(
+    requests: &mut ChildStdin,
+    replies: &mut BufReader<ChildStdout>,
+    opening: Opening,
+) -> Result<()> {
+    let mut next = || {
+        frame::read::<Reply>(replies)
+            .ok()
+            .flatten()
+            .ok_or_else(|| Error::Process("the engine ended at its start; see its messages".into()))
+    };
+    match next()? {
+        Reply::Hello {
+            protocol: PROTOCOL,
+            version,
+        } if version == VERSION => {}
+        Reply::Hello { version, .. } => {
+            return Err(Error::Process(format!(
+                "the engine is of version {version} and Reprise of {VERSION}; install Reprise again"
+            )));
+        }
+        _ => {
+            return Err(Error::Process(
+                "the engine does not say who it is; install Reprise again".into(),
+            ));
+        }
+    }
+    // One that has ended takes nothing, and says nothing either.
+    let _ = frame::write(requests, &opening);
+    match next()? {
+        Reply::Ready => Ok(()),
+        Reply::Refused { code, message } => Err(Error::Remote { code, message }),
+        _ => Err(Error::Process("the engine does not get ready".into())),
+    }
+}
+
+/// The process, which does not outlive this.
+struct Reaped(Child);
+
+impl Reaped {
+    /// Waits for its end, and brings it about when it takes too long.
+    fn end(&mut self) -> std::io::Result<std::process::ExitStatus> {
+        let deadline = Instant::now() + LONGEST_FAREWELL;
+        while Instant::now() < deadline {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.0.kill()?;
+        self.0.wait()
+    }
+}
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A job that ends the process with this one, however this one ends.
+#[cfg(windows)]
+fn job_of(child: &Child) -> Result<win32job::Job> {
+    use std::os::windows::io::AsRawHandle;
+
+    let failed = |error: win32job::JobError| {
+        Error::Process(format!("the engine cannot be bound to Reprise: {error}"))
+    };
+    let mut limits = win32job::ExtendedLimitInfo::new();
+    limits.limit_kill_on_job_close();
+    let job = win32job::Job::create_with_limit_info(&limits).map_err(failed)?;
+    job.assign_process(child.as_raw_handle() as isize)
+        .map_err(failed)?;
+    Ok(job)
+}

@@ -1,0 +1,76 @@
+//! The engine's process and the window: a fault of one is not the end of the other, the end of the window is that of both.
+
+use std::time::{Duration, Instant};
+
+use tests::prose;
+
+use crate::resume::prepare_for;
+use crate::window::{Window, kill};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn an_engine_killed_in_mid_reply_leaves_the_window_and_what_was_written_and_the_next_turn_restores()
+ {
+    let home = tempfile::tempdir().expect("folder");
+    prepare_for(home.path(), 200);
+    let window = Window::open(home.path()).await;
+    window.click("conversation-item").await;
+    let first = window.say(&prose(0, 150)).await;
+    // What is new goes to disk when the turn has ended.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    window
+        .write("composer", "Write a very long story about a lighthouse.")
+        .await;
+    window.click("send").await;
+    let start = Instant::now();
+    let shown = loop {
+        let replies = window.replies().await;
+        if let [_, reply] = &replies[..]
+            && reply.text.len() > 30
+        {
+            break reply.clone();
+        }
+        assert!(start.elapsed() < PATIENCE, "no reply: {replies:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(shown.state, "generating");
+    let engine = window.engine().expect("an engine");
+    kill("-KILL", engine);
+    let start = Instant::now();
+    let cut = loop {
+        let replies = window.replies().await;
+        if let Some(reply) = replies.last().filter(|reply| reply.state == "interrupted") {
+            break reply.clone();
+        }
+        assert!(start.elapsed() < PATIENCE, "it goes on: {replies:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(cut.text.starts_with(&shown.text[..20]), "{cut:?} {shown:?}");
+    assert!(window.text("problem").await.contains("started again"));
+    assert!(window.engine().is_some_and(|other| other != engine));
+
+    let next = window.say("And then?").await.prefill.expect("counts");
+    assert!(
+        next.restored >= first.prefill.expect("counts").computed / 64 * 64,
+        "{next:?}"
+    );
+    window.quit().await;
+}
+
+#[tokio::test]
+async fn a_window_that_is_killed_leaves_no_engine_behind() {
+    let home = tempfile::tempdir().expect("folder");
+    prepare_for(home.path(), 12);
+    let window = Window::open(home.path()).await;
+    window.click("conversation-item").await;
+    window.say("Hello there.").await;
+    assert!(window.engine().is_some());
+    window.kill();
+    let start = Instant::now();
+    while window.engine().is_some() {
+        assert!(start.elapsed() < PATIENCE, "the engine stays");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
