@@ -292,7 +292,16 @@ fn what_is_deleted_is_not_on_disk_any_more() {
     scene.history().delete_conversation(&gone.id, 5000).unwrap();
     let folder = scene.folder.path().to_owned();
     assert!(!found(&folder).is_empty(), "it can be taken back");
+    // A word by itself, as the search index keeps it.
+    let path = scene.path();
+    let has_word = || {
+        let bytes = std::fs::read(&path).unwrap();
+        bytes.windows(8).any(|window| window == b"zanzibar")
+    };
+    scene.reopen();
+    assert!(has_word());
     scene.history().purge_deleted(5001).unwrap();
     assert_eq!(found(&folder), NOWHERE);
+    assert!(!has_word());
     assert_eq!(scene.history().search("swifts", 9).unwrap().len(), 1);
 }
