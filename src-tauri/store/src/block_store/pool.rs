@@ -169,8 +169,8 @@ impl Pool {
 
     /// The last slot in use of a form.
     pub(super) fn last_place(&self, form: Form) -> Option<Place> {
-        let files = self.files.iter().filter(|(file, _)| file.form == form);
-        let (&file, used) = files.last()?;
+        let mut files = self.files.iter().filter(|(file, _)| file.form == form);
+        let (&file, used) = files.next_back()?;
         used.last().map(|&slot| Place { file, slot })
     }
 

@@ -231,6 +231,8 @@ pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
 mod tests {
     use super::super::{NewConversation, schema::MIGRATIONS};
     use super::*;
+    use crate::database;
+    use crate::key::{Form, Secret};
 
     const NEXT: &[&str] =
         &["ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0"];
@@ -273,6 +275,30 @@ mod tests {
         let old = History::open(&backup).unwrap();
         assert_eq!(titles(&old), ["kept"]);
         assert!(!folder.path().join("history.db.backup.tmp").exists());
+    }
+
+    #[test]
+    fn the_backup_of_an_encrypted_history_is_encrypted_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        this_version(&path);
+        let words: Passphrase = "open sesame".to_owned().into();
+        let secret = Secret::Passphrase {
+            passphrase: words.clone(),
+        };
+        let mut history = History::open(&path).unwrap();
+        history.protect(&secret).unwrap();
+        history.finish_privacy().unwrap();
+        drop(history);
+        for _ in 0..2 {
+            let protection = Protection::unlock(&path, Some(&words)).unwrap();
+            let history = History::open_with(&path, &with_next(), protection).unwrap();
+            assert_eq!(titles(&history), ["kept"]);
+        }
+        let backup = backups(&path).pop().unwrap();
+        assert_eq!(database::form(&backup).unwrap(), Some(Form::Sealed));
+        let old = History::unlock(&backup, Some(&words)).unwrap();
+        assert_eq!(titles(&old), ["kept"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use store::{Block, BlockStore, Budget, History, Privacy};
 
 use crate::cache::{FORMAT, ONE, PLENTY, get, payload, sequence};
 use crate::kill::{FOLDER, child_folder};
-use crate::privacy::{found, secret, talk, told, words};
+use crate::privacy::{NOWHERE, found, secret, talk, told, words};
 
 const KILLS: u64 = 30;
 const PASSPHRASE: &str = "open sesame";
@@ -124,7 +124,7 @@ fn whenever_a_change_is_killed_no_word_is_lost_and_it_goes_on() {
         assert_eq!(told(&history), said);
         assert_blocks(&mut store, &blocks);
         drop((store, history));
-        assert_eq!(found(folder.path()), [std::path::PathBuf::new(); 0]);
+        assert_eq!(found(folder.path()), NOWHERE);
         if kill % 2 == 0 {
             let (mut history, mut store) = open(folder.path());
             change(&mut history, &mut store, || ());

@@ -11,6 +11,7 @@ use crate::support::{Scene, TOKENIZER, message};
 
 /// What is searched for in files: as it is, in UTF-16, and as token ids.
 pub const CANARY: &str = "zanzibar-canary-7f3a";
+pub const NOWHERE: [PathBuf; 0] = [];
 pub const CANARY_TOKENS: [u32; 5] = [70_003, 81_117, 92_231, 103_349, 114_467];
 
 pub fn words(text: &str) -> Passphrase {
@@ -109,9 +110,9 @@ fn words_stand_on_disk_only_while_they_are_not_encrypted() {
     scene.history().finish_privacy().unwrap();
     talk(scene.history());
     let after = told(scene.history());
-    assert_eq!(found(&folder), [PathBuf::new(); 0], "open, with its log");
+    assert_eq!(found(&folder), NOWHERE, "open, with its log");
     scene.history = None;
-    assert_eq!(found(&folder), [PathBuf::new(); 0], "closed");
+    assert_eq!(found(&folder), NOWHERE, "closed");
 
     let path = scene.path();
     let mut history = History::unlock(&path, Some(&words("open sesame"))).unwrap();
@@ -255,7 +256,7 @@ fn copies_of_older_versions_do_not_outlive_turning_it_on() {
     scene.reopen();
     scene.history().protect(&secret("open sesame")).unwrap();
     assert!(!backup.exists());
-    assert_eq!(found(scene.folder.path()), [PathBuf::new(); 0]);
+    assert_eq!(found(scene.folder.path()), NOWHERE);
 }
 
 #[test]
@@ -291,7 +292,16 @@ fn what_is_deleted_is_not_on_disk_any_more() {
     scene.history().delete_conversation(&gone.id, 5000).unwrap();
     let folder = scene.folder.path().to_owned();
     assert!(!found(&folder).is_empty(), "it can be taken back");
+    // A word by itself, as the search index keeps it.
+    let path = scene.path();
+    let has_word = || {
+        let bytes = std::fs::read(&path).unwrap();
+        bytes.windows(8).any(|window| window == b"zanzibar")
+    };
+    scene.reopen();
+    assert!(has_word());
     scene.history().purge_deleted(5001).unwrap();
-    assert_eq!(found(&folder), [PathBuf::new(); 0]);
+    assert_eq!(found(&folder), NOWHERE);
+    assert!(!has_word());
     assert_eq!(scene.history().search("swifts", 9).unwrap().len(), 1);
 }
