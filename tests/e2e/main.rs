@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` runs this inside `xvfb-run` and names the binary in `REPRISE_TEST_APP`.
 
+mod privacy;
 mod release;
 mod resume;
 mod window;
