@@ -2,7 +2,7 @@
 //!
 //! Keys of a head are far from centred, and their error counts by the size of the queries that meet it. So before they are
 //! rotated and rounded, what all keys of the head have in common is taken off (their mean before rope, turned by the rope of
-//! the middle of the block), and each pair of elements is multiplied by a factor that evens out keys and queries; queries
+//! the middle of the block, and shortened where rope turns on within a block), and each pair of elements is multiplied by a factor that evens out keys and queries; queries
 //! are divided by it. A score is then `q · (key - centre) + q · centre`: attention adds the second term for the whole block, so
 //! nothing is lost but what rounding takes. The key of the first token of all is unlike the others and gets a large share of
 //! attention whatever the token is (Xiao et al., attention sinks, 2024), so that it has a centre of its own. The best diagonal scaling by Cauchy–Schwarz: the noise of a score goes as
@@ -25,7 +25,7 @@ pub struct KeyBalance {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeadBalance {
-    /// Before rope, `[head_dim]`.
+    /// Before rope, `[head_dim]`, as long as its average over a block is.
     mean: Vec<f32>,
     /// The key at position 0, `[head_dim]`.
     first: Vec<f32>,
@@ -76,13 +76,17 @@ impl HeadSums {
         }
     }
 
-    fn balance(&self, kind: RopeKind) -> HeadBalance {
+    /// `shortening` `[head_dim / 2]` is what is left of a pair when its turns over a block are averaged.
+    fn balance(&self, kind: RopeKind, shortening: &[f32]) -> HeadBalance {
         let (dim, n) = (self.keys.len(), self.tokens.max(1) as f64);
         let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
-        let means: Vec<f64> = self.keys.iter().map(|sum| finite(sum / n)).collect();
+        let mut means: Vec<f64> = self.keys.iter().map(|sum| finite(sum / n)).collect();
         let mut factors = vec![1f32; dim];
-        for i in 0..dim / 2 {
+        for (i, &shortening) in shortening.iter().enumerate() {
             let pair = kind.pair(i, dim);
+            for i in pair {
+                means[i] *= f64::from(shortening);
+            }
             let keys: f64 = pair
                 .iter()
                 .map(|&i| self.squared_keys[i] / n - means[i] * means[i])
@@ -194,12 +198,36 @@ pub(crate) fn middle(block: usize) -> usize {
     block * BLOCK_TOKENS + BLOCK_TOKENS / 2
 }
 
+/// How much of each pair is left in the direction of the middle of a block when its turns over the block are averaged:
+/// nearly all of what turns slowly, nearly nothing of what turns fast. `[half]`
+fn shortening(cos: &[f32], sin: &[f32], half: usize) -> Vec<f32> {
+    let at = |angles: &[f32], position: usize, i: usize| f64::from(angles[position * half + i]);
+    let along = |position: usize, i: usize| {
+        at(cos, position, i) * at(cos, middle(0), i) + at(sin, position, i) * at(sin, middle(0), i)
+    };
+    (0..half)
+        .map(|i| {
+            let sum: f64 = (0..BLOCK_TOKENS).map(|position| along(position, i)).sum();
+            (sum / BLOCK_TOKENS as f64) as f32
+        })
+        .collect()
+}
+
 impl KeyBalance {
-    /// From the sums of all key heads, layer by layer.
-    pub(crate) fn of(sums: &[HeadSums], kind: RopeKind) -> KeyBalance {
+    /// From the sums of all key heads, layer by layer, and the angles of the first block.
+    pub(crate) fn of(
+        sums: &[HeadSums],
+        (cos, sin): (&[f32], &[f32]),
+        kind: RopeKind,
+    ) -> KeyBalance {
+        let half = sums.first().map_or(0, |sums| sums.keys.len() / 2);
+        let shortening = shortening(cos, sin, half);
         KeyBalance {
             head_dim: sums.first().map_or(0, |sums| sums.keys.len()),
-            heads: sums.iter().map(|sums| sums.balance(kind)).collect(),
+            heads: sums
+                .iter()
+                .map(|sums| sums.balance(kind, &shortening))
+                .collect(),
         }
     }
 
@@ -283,7 +311,7 @@ mod tests {
     fn pairs_share_a_factor_and_large_keys_get_a_small_one() {
         let (sums, _) = sums();
         for kind in [RopeKind::Interleaved, RopeKind::Halves] {
-            let balance = sums.balance(kind);
+            let balance = sums.balance(kind, &[1.0; DIM / 2]);
             for i in 0..DIM / 2 {
                 let [a, b] = kind.pair(i, DIM);
                 assert_eq!(balance.factors[a], balance.factors[b]);
@@ -300,7 +328,7 @@ mod tests {
     fn balanced_scores_and_what_the_center_adds_are_the_scores() {
         let (sums, keys) = sums();
         for kind in [RopeKind::Interleaved, RopeKind::Halves] {
-            let balance = sums.balance(kind);
+            let balance = sums.balance(kind, &[1.0; DIM / 2]);
             let angles: Vec<f32> = (0..DIM / 2).map(|i| 33.0 * 0.8f32.powi(i as i32)).collect();
             let (cos, sin): (Vec<_>, Vec<_>) = angles.iter().map(|a| (a.cos(), a.sin())).unzip();
             let (mut center, query) = (Vec::new(), floats(7, DIM));
@@ -325,11 +353,23 @@ mod tests {
     }
 
     #[test]
+    fn what_turns_within_a_block_is_left_out_of_the_mean() {
+        let angles = |speed: f32| (0..BLOCK_TOKENS).map(move |position| position as f32 * speed);
+        let left = |speed: f32| {
+            let (cos, sin): (Vec<_>, Vec<_>) = angles(speed).map(|a| (a.cos(), a.sin())).unzip();
+            shortening(&cos, &sin, 1)[0]
+        };
+        assert!(left(1e-4) > 0.999);
+        assert!(left(1.0).abs() < 0.05);
+        assert!((0.3..0.9).contains(&left(0.05)), "{}", left(0.05));
+    }
+
+    #[test]
     fn heads_that_saw_nothing_or_no_number_are_left_as_they_are() {
         let mut broken = HeadSums::new(&[f32::NAN; DIM]);
         broken.add(&[f32::NAN; DIM], &[f32::INFINITY; DIM]);
         for sums in [HeadSums::new(&[0.0; DIM]), broken] {
-            let balance = sums.balance(RopeKind::Halves);
+            let balance = sums.balance(RopeKind::Halves, &[1.0; DIM / 2]);
             assert_eq!(
                 balance,
                 HeadBalance::new(vec![0.0; DIM], vec![0.0; DIM], vec![1.0; DIM])
@@ -345,7 +385,8 @@ mod tests {
             head_dim: DIM,
             format: crate::KvFormat::Q8,
         };
-        let balance = KeyBalance::of(&[sums().0], RopeKind::Halves);
+        let angles = vec![0.5; BLOCK_TOKENS * DIM / 2];
+        let balance = KeyBalance::of(&[sums().0], (&angles, &angles), RopeKind::Halves);
         let mut numbers = balance.numbers();
         assert_eq!(
             KeyBalance::from_numbers(&numbers, &layout).unwrap(),

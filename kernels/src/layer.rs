@@ -200,7 +200,9 @@ impl Layers {
     /// Runs the tokens of a whole sequence as `forward` does, and finds from their keys and queries what balances keys.
     pub fn measure(&self, team: &Team, x: &mut [f32], place: Place) -> Result<KeyBalance> {
         let (n, dim) = (x.len() / self.hidden, self.layout.head_dim);
-        if place.offset != 0 || n == 0 {
+        let half = dim / 2;
+        if place.offset != 0 || n == 0 || place.cos.len().min(place.sin.len()) < BLOCK_TOKENS * half
+        {
             return Err(Error::argument(
                 OP,
                 "keys are measured over a whole sequence",
@@ -220,7 +222,8 @@ impl Layers {
             sums
         });
         let sums: Vec<HeadSums> = heads.collect();
-        Ok(KeyBalance::of(&sums, self.params.rope_kind))
+        let angles = (place.cos, place.sin);
+        Ok(KeyBalance::of(&sums, angles, self.params.rope_kind))
     }
 
     fn walk(

@@ -3,6 +3,7 @@
 //! `cargo xtask test` runs this inside `xvfb-run` and names the binary in `REPRISE_TEST_APP`.
 
 mod engine;
+mod privacy;
 mod release;
 mod resume;
 mod window;

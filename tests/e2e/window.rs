@@ -35,6 +35,13 @@ pub struct ShownReply {
 impl Window {
     /// Starts the application over `data_dir` and waits until a message can be written.
     pub async fn open(data_dir: &Path) -> Self {
+        let window = Self::start(data_dir).await;
+        window.find("composer").await;
+        window
+    }
+
+    /// Starts the application, whatever its page then shows.
+    pub async fn start(data_dir: &Path) -> Self {
         let app = std::env::var("REPRISE_TEST_APP")
             .expect("REPRISE_TEST_APP names the application: run `cargo xtask test`");
         let folder = data_dir.join("reprise");
@@ -68,13 +75,11 @@ impl Window {
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         };
-        let window = Self {
+        Self {
             client,
             driver,
             folder,
-        };
-        window.find("composer").await;
-        window
+        }
     }
 
     /// Quits the application as logging out does, and waits until it has saved and is gone. (The end of a driver's
@@ -140,7 +145,7 @@ impl Window {
     pub async fn write(&self, id: &str, text: &str) {
         self.find(id).await;
         let script = "const field = document.querySelector(`[data-testid='${arguments[0][0]}']`); field.focus();
-            const setter = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;
+            const setter = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), 'value').set;
             setter.call(field, arguments[0][1]); field.dispatchEvent(new InputEvent('input', { bubbles: true }));";
         self.script(script, json!([id, text])).await;
     }
