@@ -13,6 +13,7 @@
 mod arena;
 mod attention;
 mod cpu;
+pub mod cuda;
 mod error;
 mod exp;
 mod hadamard;

@@ -52,6 +52,8 @@ fn rare(op: IntOp, ty: Int, [a, b, c, e]: [u64; 4]) -> Result<u64, Fault> {
         IntOp::Abs => x.unsigned_abs() as u64,
         IntOp::Popc => return Ok(u64::from(a.count_ones())),
         IntOp::Clz => return Ok(u64::from(a.leading_zeros() - (64 - u32::from(ty.bits)))),
+        IntOp::BfindShift if a == 0 => u64::MAX,
+        IntOp::BfindShift => return rare(IntOp::Clz, ty, [a, b, c, e]),
         IntOp::Brev => a.reverse_bits() >> (64 - ty.bits),
         IntOp::Bfe => field(ty, a, b & 255, c & 255),
         IntOp::Bfi => {

@@ -116,6 +116,8 @@ pub(crate) enum IntOp {
     Popc,
     Clz,
     Brev,
+    /// Shift that brings the highest bit to the top.
+    BfindShift,
     Bfe,
     Bfi,
 }

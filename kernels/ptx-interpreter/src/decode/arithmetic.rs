@@ -143,6 +143,7 @@ fn int_op(opcode: &[&str]) -> Option<(Op, Int, usize)> {
         ["popc", ty] => (Popc, ty, 1),
         ["clz", ty] => (Clz, ty, 1),
         ["brev", ty] => (Brev, ty, 1),
+        ["bfind", "shiftamt", ty @ "u32"] => (BfindShift, ty, 1),
         ["bfe", ty] => (Bfe, ty, 3),
         ["bfi", ty] => (Bfi, ty, 3),
         _ => return None,

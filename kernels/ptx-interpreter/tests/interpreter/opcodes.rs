@@ -19,6 +19,14 @@ fn integers_wrap_at_their_width_and_keep_their_sign() {
     assert_eq!(word("mov.u32 %r2, 5; mad.lo.s32 %r1, %r2, -3, 20;"), 5);
     assert_eq!(word("mov.u32 %r2, 0x00f0; clz.b32 %r1, %r2;"), 24);
     assert_eq!(word("mov.u32 %r2, 0x00f0; popc.b32 %r1, %r2;"), 4);
+    assert_eq!(
+        word("mov.u32 %r2, 0x00f0; bfind.shiftamt.u32 %r1, %r2;"),
+        24
+    );
+    assert_eq!(
+        word("mov.u32 %r2, 0; bfind.shiftamt.u32 %r1, %r2;"),
+        u32::MAX
+    );
     assert_eq!(word("mov.u32 %r2, 1; brev.b32 %r1, %r2;"), 1 << 31);
     let short = "mov.u16 %rs1, 65535; add.s16 %rs1, %rs1, 2; cvt.u32.u16 %r1, %rs1;";
     assert_eq!(word(short), 1);

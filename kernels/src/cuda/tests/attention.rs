@@ -1,0 +1,256 @@
+//! Attention against an f64 reference over what the tiles hold.
+
+use ptx_interpreter::{Memory, Order};
+
+use super::device::{ORDERS, Sequence, layout, run, targets};
+use crate::cuda::{Attention, Source};
+use crate::layout::tests::formats;
+use crate::random::{bits, floats};
+use crate::{AttentionParams, KvFormat};
+
+/// Queries of some tokens over a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Case {
+    pub(super) format: KvFormat,
+    pub(super) head_dim: usize,
+    pub(super) kv_heads: usize,
+    pub(super) group: usize,
+    /// Position of the first query, and how many there are.
+    pub(super) offset: usize,
+    pub(super) tokens: usize,
+    pub(super) window: Option<usize>,
+    pub(super) softcap: Option<f32>,
+    pub(super) has_sinks: bool,
+}
+
+impl Case {
+    pub(super) fn new(format: KvFormat, head_dim: usize) -> Case {
+        Case {
+            format,
+            head_dim,
+            kv_heads: 2,
+            group: 3,
+            offset: 150,
+            tokens: 1,
+            window: None,
+            softcap: None,
+            has_sinks: false,
+        }
+    }
+
+    fn heads(&self) -> usize {
+        self.kv_heads * self.group
+    }
+
+    fn params(&self) -> AttentionParams {
+        AttentionParams {
+            // Scores that differ enough for the softmax to matter.
+            scale: 4.0 / (self.head_dim as f32).sqrt(),
+            window: self.window,
+            softcap: self.softcap,
+        }
+    }
+
+    /// Queries `[len, heads, head_dim]` for every position of the sequence.
+    fn queries(&self) -> Vec<f32> {
+        let len = self.offset + self.tokens;
+        floats(7, len * self.heads() * self.head_dim)
+    }
+
+    fn sinks(&self) -> Option<Vec<f32>> {
+        self.has_sinks.then(|| floats(8, self.heads()))
+    }
+
+    /// The sequence in a memory of its own.
+    pub(super) fn sequence(&self) -> (Memory, Sequence) {
+        let mut memory = Memory::new();
+        let layout = layout(self.format, self.kv_heads, self.head_dim);
+        let sequence = Sequence::new(&mut memory, layout, self.offset + self.tokens);
+        (memory, sequence)
+    }
+
+    fn attention(&self, memory: &mut Memory, sequence: &Sequence, offset: usize) -> Attention {
+        let kv = sequence.at(memory, offset);
+        let sinks = self.sinks().map(|sinks| memory.floats("sinks", &sinks));
+        Attention {
+            kv,
+            num_heads: self.heads(),
+            params: self.params(),
+            sinks: sinks.map_or(0, |sinks| memory.address(sinks)),
+        }
+    }
+
+    /// The queries of `tokens` positions from `offset` on.
+    fn rows(&self, offset: usize, tokens: usize) -> Vec<f32> {
+        let row = self.heads() * self.head_dim;
+        self.queries()[offset * row..(offset + tokens) * row].to_vec()
+    }
+
+    /// Everything that `decode` launches, with its output.
+    pub(super) fn decode(
+        &self,
+        memory: &mut Memory,
+        sequence: &Sequence,
+        (offset, tokens): (usize, usize),
+        positions: usize,
+    ) -> (Vec<crate::cuda::Launch>, ptx_interpreter::Buffer) {
+        let attention = self.attention(memory, sequence, offset);
+        let queries = memory.floats("queries", &self.rows(offset, tokens));
+        let bytes = attention.parts_bytes(tokens, positions);
+        let parts = memory.uninitialised("parts", bytes);
+        let out = memory.uninitialised("out", tokens * self.heads() * self.head_dim * 4);
+        let [queries, parts, to] = [queries, parts, out].map(|buffer| memory.address(buffer));
+        let launches = attention.decode(queries, parts, to, tokens, positions);
+        (launches.unwrap().into(), out)
+    }
+
+    fn decoded(&self, target: u32, order: Order) -> Vec<f32> {
+        let (mut memory, sequence) = self.sequence();
+        let positions = self.offset + self.tokens;
+        let place = (self.offset, self.tokens);
+        let (launches, out) = self.decode(&mut memory, &sequence, place, positions);
+        for launch in launches {
+            run(&launch, &mut memory, target, order);
+        }
+        assert!(memory.is_written(out));
+        memory.read_floats(out)
+    }
+
+    /// In f64, of the keys and values as they were rounded.
+    pub(super) fn reference(&self, sequence: &Sequence) -> Vec<f32> {
+        let (dim, kv_heads, params) = (self.head_dim, self.kv_heads, self.params());
+        let (queries, sinks) = (self.rows(self.offset, self.tokens), self.sinks());
+        let mut out = Vec::new();
+        for (row, q) in queries.chunks_exact(dim).enumerate() {
+            let (position, head) = (self.offset + row / self.heads(), row % self.heads());
+            let at = |t: usize| (t * kv_heads + head / self.group) * dim;
+            let seen = params.visible(position);
+            let scores: Vec<f64> = seen
+                .clone()
+                .map(|t| {
+                    let key = &sequence.keys[at(t)..][..dim];
+                    let dot: f64 = q
+                        .iter()
+                        .zip(key)
+                        .map(|(q, k)| f64::from(*q) * f64::from(*k))
+                        .sum();
+                    let score = dot * f64::from(params.scale);
+                    params.softcap.map_or(score, |cap| {
+                        f64::from(cap) * (score / f64::from(cap)).tanh()
+                    })
+                })
+                .collect();
+            let mut sum: f64 = scores.iter().map(|score| score.exp()).sum();
+            sum += sinks
+                .as_ref()
+                .map_or(0.0, |sinks| f64::from(sinks[head]).exp());
+            let mut values = vec![0f64; dim];
+            for (t, score) in seen.zip(scores) {
+                for (value, v) in values.iter_mut().zip(&sequence.values[at(t)..]) {
+                    *value += score.exp() / sum * f64::from(*v);
+                }
+            }
+            out.extend(values.iter().map(|value| *value as f32));
+        }
+        out
+    }
+
+    /// How much two results differ at most.
+    pub(super) fn error(got: &[f32], want: &[f32]) -> f32 {
+        assert_eq!(got.len(), want.len());
+        let differences = got.iter().zip(want).map(|(a, b)| (a - b).abs());
+        differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
+    }
+
+    fn check_decode(&self, order: usize) {
+        let want = self.reference(&self.sequence().1);
+        for target in targets(Source::AttentionDecode) {
+            let got = self.decoded(target, ORDERS[order % ORDERS.len()]);
+            let error = Self::error(&got, &want);
+            assert!(
+                error < 3e-5,
+                "{} dim {} group {} at {} for {target}: {error}",
+                self.format,
+                self.head_dim,
+                self.group,
+                self.offset
+            );
+        }
+    }
+}
+
+#[test]
+fn decoding_equals_the_reference_in_every_format_and_head_size() {
+    for (i, format) in formats().enumerate() {
+        for head_dim in [32, 64, 96, 128, 160, 256] {
+            Case::new(format, head_dim).check_decode(i);
+        }
+    }
+    for head_dim in [2, 20, 80, 250] {
+        Case::new("f16/bf16".parse().unwrap(), head_dim).check_decode(0);
+    }
+}
+
+#[test]
+fn decoding_equals_the_reference_for_every_group_of_heads() {
+    for group in [1, 2, 4, 5, 7, 8, 12, 16] {
+        for format in [KvFormat::F16, KvFormat::Q8, KvFormat::Q4] {
+            let case = Case {
+                group,
+                kv_heads: 1,
+                ..Case::new(format, 64)
+            };
+            case.check_decode(group);
+        }
+    }
+}
+
+#[test]
+fn decoding_equals_the_reference_at_the_edges_of_tiles_blocks_and_splits() {
+    for (i, offset) in [0, 1, 14, 15, 16, 63, 64, 127, 128, 129, 255, 256, 400]
+        .into_iter()
+        .enumerate()
+    {
+        for window in [None, Some(1), Some(17), Some(130)] {
+            let case = Case {
+                offset,
+                window,
+                kv_heads: 1,
+                softcap: (i % 2 == 0).then_some(3.0),
+                has_sinks: i % 3 == 0,
+                ..Case::new(
+                    if i % 4 == 0 {
+                        KvFormat::Q8
+                    } else {
+                        KvFormat::F16
+                    },
+                    64,
+                )
+            };
+            case.check_decode(i);
+        }
+    }
+}
+
+#[test]
+fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() {
+    for format in [KvFormat::F16, KvFormat::Q4] {
+        let case = Case {
+            offset: 125,
+            tokens: 6,
+            ..Case::new(format, 96)
+        };
+        let all = case.decoded(80, Order::Forward);
+        let (memory, sequence) = case.sequence();
+        let row = case.heads() * case.head_dim;
+        for i in 0..case.tokens {
+            let mut memory = memory.clone();
+            let place = (case.offset + i, 1);
+            let (launches, out) = case.decode(&mut memory, &sequence, place, 128 * (2 + i));
+            for launch in launches {
+                run(&launch, &mut memory, 80, ORDERS[i % 3]);
+            }
+            assert_eq!(bits(&memory.read_floats(out)), bits(&all[i * row..][..row]));
+        }
+    }
+}
