@@ -3,13 +3,16 @@
 use super::launch::{checked, number, numbers};
 use super::{Argument, Kv, Launch, Source};
 use crate::layout::{Side, TILE_TOKENS};
-use crate::{AttentionParams, Error, Result};
+use crate::{AttentionParams, Error, KvDtype, Result};
 
 const OP: &str = "attention on the GPU";
 /// Positions of a split of the context.
 const SPLIT_TOKENS: usize = 128;
 /// Warps of a block of `paged_attention_decode`.
 const DECODE_WARPS: usize = 4;
+
+/// Head sizes for which there are kernels on tensor cores.
+const MMA_HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
 
 /// Causal attention in one layer: `num_heads` query heads over the keys and values of `kv`.
 #[derive(Clone, Copy, Debug)]
@@ -131,5 +134,63 @@ impl Attention {
             ],
         };
         Ok([checked(OP, decode)?, checked(OP, combine)?])
+    }
+
+    /// Attends `tokens` queries `[tokens, num_heads, head_dim]` at the positions from the offset on, whose keys and values have
+    /// been written, on a device of this compute capability (80 for 8.0). Outputs are as queries. Both are addresses.
+    ///
+    /// # Errors
+    /// When a size does not fit the kernel.
+    pub fn prefill(
+        &self,
+        queries: u64,
+        out: u64,
+        tokens: usize,
+        compute_capability: u32,
+    ) -> Result<Launch> {
+        let group = self.group()?;
+        let layout = &self.kv.layout;
+        let dim = layout.head_dim;
+        let has_bf16 = [layout.format.key, layout.format.value].map(|dtype| dtype == KvDtype::Bf16);
+        let fits = compute_capability >= Source::AttentionPrefillMma.texts()[0].0
+            && MMA_HEAD_DIMS.contains(&dim)
+            && has_bf16[0] == has_bf16[1];
+        let (source, kernel, rows, shared) = match fits {
+            true => (
+                Source::AttentionPrefillMma,
+                format!(
+                    "paged_attention_prefill_{dim}_{}",
+                    if has_bf16[0] { "bf16" } else { "f16" }
+                ),
+                64,
+                // Queries, keys and values of 64 rows or tokens, in 16 bits.
+                3 * 64 * 2 * dim,
+            ),
+            false => (
+                Source::AttentionPrefill,
+                "paged_attention_prefill".into(),
+                16,
+                4 * (16 * (dim + 1) + TILE_TOKENS * dim),
+            ),
+        };
+        let blocks = (tokens * group).div_ceil(rows);
+        let [blocks, kv_heads, num_tokens, shared_bytes] =
+            numbers(OP, [blocks, layout.num_kv_heads, tokens, shared])?;
+        let mut arguments = vec![
+            Argument::Address(queries),
+            Argument::Address(self.sinks),
+            Argument::Address(out),
+            Argument::U32(num_tokens),
+        ];
+        arguments.extend(self.arguments()?);
+        let launch = Launch {
+            source,
+            kernel,
+            grid: [blocks, kv_heads, 1],
+            threads: 128,
+            shared_bytes,
+            arguments,
+        };
+        checked(OP, launch)
     }
 }

@@ -13,6 +13,10 @@ pub enum Source {
     Swiglu,
     /// `paged_attention_decode.cu`
     AttentionDecode,
+    /// `paged_attention_prefill.cu`
+    AttentionPrefill,
+    /// `paged_attention_prefill_mma.cu`
+    AttentionPrefillMma,
 }
 
 macro_rules! text {
@@ -23,12 +27,14 @@ macro_rules! text {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 5] = [
+    pub const ALL: [Source; 7] = [
         Self::KvWrite,
         Self::Rope,
         Self::RmsNorm,
         Self::Swiglu,
         Self::AttentionDecode,
+        Self::AttentionPrefill,
+        Self::AttentionPrefillMma,
     ];
 
     /// Its texts and the compute capability that each needs at least, the lowest first.
@@ -42,6 +48,8 @@ impl Source {
                 (75, text!("paged_attention_decode.75")),
                 (80, text!("paged_attention_decode.80")),
             ],
+            Self::AttentionPrefill => &[(75, text!("paged_attention_prefill.75"))],
+            Self::AttentionPrefillMma => &[(80, text!("paged_attention_prefill_mma.80"))],
         }
     }
 

@@ -1,12 +1,12 @@
 //! Attention against an f64 reference over what the tiles hold.
 
-use ptx_interpreter::{Memory, Order};
+use ptx_interpreter::{Buffer, Memory, Order};
 
 use super::device::{ORDERS, Sequence, layout, run, targets};
-use crate::cuda::{Attention, Source};
+use crate::cuda::{Attention, Launch, Source};
 use crate::layout::tests::formats;
 use crate::random::{bits, floats};
-use crate::{AttentionParams, KvFormat};
+use crate::{AttentionParams, KvDtype, KvFormat};
 
 /// Queries of some tokens over a sequence.
 #[derive(Clone, Copy)]
@@ -93,7 +93,7 @@ impl Case {
         sequence: &Sequence,
         (offset, tokens): (usize, usize),
         positions: usize,
-    ) -> (Vec<crate::cuda::Launch>, ptx_interpreter::Buffer) {
+    ) -> (Vec<Launch>, Buffer) {
         let attention = self.attention(memory, sequence, offset);
         let queries = memory.floats("queries", &self.rows(offset, tokens));
         let bytes = attention.parts_bytes(tokens, positions);
@@ -114,6 +114,60 @@ impl Case {
         }
         assert!(memory.is_written(out));
         memory.read_floats(out)
+    }
+
+    /// What `prefill` launches, with its output.
+    pub(super) fn prefill(
+        &self,
+        memory: &mut Memory,
+        sequence: &Sequence,
+        (offset, tokens): (usize, usize),
+        target: u32,
+    ) -> (Launch, Buffer) {
+        let attention = self.attention(memory, sequence, offset);
+        let queries = memory.floats("queries", &self.rows(offset, tokens));
+        let out = memory.uninitialised("out", tokens * self.heads() * self.head_dim * 4);
+        let (queries, to) = (memory.address(queries), memory.address(out));
+        let launch = attention.prefill(queries, to, tokens, target);
+        (launch.unwrap(), out)
+    }
+
+    /// All tokens, in chunks of these lengths.
+    fn prefilled(&self, chunks: &[usize], target: u32, order: Order) -> Vec<f32> {
+        let (mut memory, sequence) = self.sequence();
+        let mut offset = self.offset;
+        let mut values = Vec::new();
+        for &tokens in chunks {
+            let place = (offset, tokens);
+            let (launch, out) = self.prefill(&mut memory, &sequence, place, target);
+            run(&launch, &mut memory, target, order);
+            assert!(memory.is_written(out));
+            values.extend(memory.read_floats(out));
+            offset += tokens;
+        }
+        assert_eq!(offset, self.offset + self.tokens);
+        values
+    }
+
+    fn check_prefill(&self, target: u32, order: usize) {
+        let want = self.reference(&self.sequence().1);
+        let got = self.prefilled(&[self.tokens], target, ORDERS[order % ORDERS.len()]);
+        let error = Self::error(&got, &want);
+        // Tensor cores take queries and weights in 16 bits.
+        let has_bf16 = self.format.key == KvDtype::Bf16;
+        let most = match (target, has_bf16) {
+            (75, _) => 3e-5,
+            (_, false) => 4e-3,
+            (_, true) => 3e-2,
+        };
+        assert!(
+            error < most,
+            "{} dim {} group {} at {} for {target}: {error}",
+            self.format,
+            self.head_dim,
+            self.group,
+            self.offset
+        );
     }
 
     /// In f64, of the keys and values as they were rounded.
@@ -251,6 +305,116 @@ fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() 
                 run(&launch, &mut memory, 80, ORDERS[i % 3]);
             }
             assert_eq!(bits(&memory.read_floats(out)), bits(&all[i * row..][..row]));
+        }
+    }
+}
+
+#[test]
+fn prefill_equals_the_reference_in_every_format_and_head_size() {
+    for (i, format) in formats().enumerate() {
+        for head_dim in [64, 96, 128, 256] {
+            let case = Case {
+                offset: 50,
+                tokens: 30,
+                kv_heads: 2,
+                group: 2,
+                ..Case::new(format, head_dim)
+            };
+            case.check_prefill(80, i);
+            // The fallback for one head size of each format, and all formats for one.
+            if head_dim == 64 || i == head_dim / 32 {
+                case.check_prefill(75, i + 1);
+            }
+        }
+    }
+    for head_dim in [2, 20, 80, 160, 250] {
+        let case = Case {
+            offset: 30,
+            tokens: 9,
+            ..Case::new("bf16/f16".parse().unwrap(), head_dim)
+        };
+        case.check_prefill(75, 0);
+    }
+}
+
+#[test]
+fn prefill_equals_the_reference_for_every_group_of_heads() {
+    for group in [1, 3, 4, 7, 8, 16] {
+        let case = Case {
+            group,
+            kv_heads: 1,
+            offset: 61,
+            tokens: 11,
+            ..Case::new(KvFormat::Q8, 64)
+        };
+        for target in [75, 80] {
+            case.check_prefill(target, group);
+        }
+    }
+}
+
+#[test]
+fn prefill_equals_the_reference_at_the_edges_of_blocks_with_windows_caps_and_sinks() {
+    for (i, (offset, tokens)) in [
+        (0, 1),
+        (0, 64),
+        (0, 65),
+        (63, 2),
+        (64, 64),
+        (127, 1),
+        (1, 130),
+        (200, 17),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for window in [None, Some(1), Some(20), Some(70)] {
+            let case = Case {
+                offset,
+                tokens,
+                window,
+                kv_heads: 1,
+                group: 2,
+                softcap: (i % 2 == 0).then_some(3.0),
+                has_sinks: i % 3 == 0,
+                ..Case::new(
+                    if i % 2 == 0 {
+                        KvFormat::Q4
+                    } else {
+                        KvFormat::F16
+                    },
+                    64,
+                )
+            };
+            case.check_prefill(80, i);
+            if tokens < 64 {
+                case.check_prefill(75, i);
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_of_a_prefill_change_no_bit() {
+    for (format, head_dim, window) in [
+        (KvFormat::F16, 64, None),
+        (KvFormat::Q8, 96, Some(50)),
+        (KvFormat::same(KvDtype::Bf16), 64, Some(3)),
+        (KvFormat::Q4, 64, None),
+    ] {
+        let case = Case {
+            offset: 20,
+            tokens: 90,
+            kv_heads: 1,
+            group: 3,
+            window,
+            has_sinks: window.is_some(),
+            ..Case::new(format, head_dim)
+        };
+        for target in [75, 80] {
+            let whole = case.prefilled(&[90], target, Order::Forward);
+            let chunks = case.prefilled(&[1, 43, 2, 44], target, Order::Random(3));
+            assert_eq!(bits(&whole), bits(&chunks), "{format} for {target}");
         }
     }
 }
