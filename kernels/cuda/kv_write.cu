@@ -4,13 +4,15 @@
 // Shared memory: the tile, so that it goes out in whole lines; tokens of it that are not new are left alone.
 #include "common.cuh"
 
+// What the largest magnitude of a group in 4 bits becomes. Not in the namespace below: the name that it would get there depends
+// on the path of this file.
+__constant__ float ENDS[12] = {-8.0f, -7.5f, -7.0f, -6.5f, -6.0f, -5.5f,
+                               -5.0f, 7.0f,  6.5f,  6.0f,  5.5f,  5.0f};
+
 namespace {
 
 // Adding it rounds to the nearest integer, ties to even, which then stands in the low bits.
 constexpr float ROUND = 12582912.0f;
-
-__constant__ float ENDS[12] = {-8.0f, -7.5f, -7.0f, -6.5f, -6.0f, -5.5f,
-                               -5.0f, 7.0f,  6.5f,  6.0f,  5.5f,  5.0f};
 
 __device__ __forceinline__ float shifted(float x, float least, float most) {
     x = x > least ? x : least;

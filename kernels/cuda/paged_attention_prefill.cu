@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) paged_attention_prefill(
 #pragma unroll
         for (u32 i = 0; i < MAX_DIM / PART; i++) sums[i] *= factor;
     }
-    __syncthreads();
+    // Nobody reads queries since the last barrier but one.
 #pragma unroll
     for (u32 i = 0; i < MAX_DIM / PART; i++)
         if (i * PART + part < dim) query[r * stride + i * PART + part] = sums[i] / sum;

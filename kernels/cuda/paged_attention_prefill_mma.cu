@@ -245,7 +245,6 @@ __device__ __forceinline__ void attend(
                 IS_BF16 ? to_bf16(x[i]) : to_f16(x[i]);
         }
     }
-    __syncwarp();
 
     Rows<DIM> rows;
 #pragma unroll

@@ -10,11 +10,13 @@ mod blocks;
 mod elementwise;
 mod launch;
 mod ptx;
+mod sample;
 #[cfg(test)]
 mod tests;
 
 pub use attention::Attention;
-pub use blocks::{Kv, Rows};
+pub use blocks::{Kv, Rows, copy_blocks};
 pub use elementwise::{add_rms_norm, rope, swiglu};
 pub use launch::{Argument, Launch};
 pub use ptx::Source;
+pub use sample::{Cuts, UNDECIDED, sample_greedy, sample_top_k};

@@ -10,12 +10,15 @@ use crate::Result;
 use crate::module::{Kernel, Special, Symbol};
 use crate::op::{Instruction, NO_SLOT, Op};
 use crate::text::{Operand, Statement, Written};
+use crate::types::Type;
 
 /// Makes the code of one kernel.
 pub(crate) struct Decoder {
     kernel: Kernel,
     symbols: HashMap<String, Symbol>,
     slots: HashMap<String, u16>,
+    /// Bits of each declared register.
+    bits: HashMap<u16, u8>,
     numbers: HashMap<u64, u16>,
     labels: HashMap<String, u32>,
     /// Branches and the labels they name.
@@ -28,6 +31,7 @@ impl Decoder {
             kernel,
             symbols,
             slots: HashMap::new(),
+            bits: HashMap::new(),
             numbers: HashMap::new(),
             labels: HashMap::new(),
             branches: Vec::new(),
@@ -50,20 +54,33 @@ impl Decoder {
     pub(crate) fn registers(&mut self, statement: &Statement) -> Result<()> {
         let error = || statement.error("no registers of a form that is known");
         let mut words = statement.text.splitn(3, char::is_whitespace);
-        let names = words.nth(2).ok_or_else(error)?;
+        let ty = words
+            .nth(1)
+            .and_then(|ty| Type::named(ty.strip_prefix('.')?));
+        let bits = 8 * ty.ok_or_else(error)?.bytes() as u8;
+        let names = words.next().ok_or_else(error)?;
         for name in names.split(',').map(str::trim) {
             let Some((stem, count)) = name.split_once('<') else {
-                let slot = self.slot(0);
-                self.slots.insert(name.to_owned(), slot);
+                self.declare(name.to_owned(), bits);
                 continue;
             };
             let count = count.trim_end_matches('>').parse().map_err(|_| error())?;
             for i in 0..count {
-                let slot = self.slot(0);
-                self.slots.insert(format!("{stem}{i}"), slot);
+                self.declare(format!("{stem}{i}"), bits);
             }
         }
         Ok(())
+    }
+
+    fn declare(&mut self, name: String, bits: u8) {
+        let slot = self.slot(0);
+        self.slots.insert(name, slot);
+        self.bits.insert(slot, bits);
+    }
+
+    /// 64 for what is not declared.
+    fn register_bits(&self, slot: u16) -> u8 {
+        self.bits.get(&slot).copied().unwrap_or(64)
     }
 
     /// An array in shared or local memory.

@@ -55,6 +55,8 @@ pub(crate) enum Op {
     Load(Access),
     /// memory at a + b = list
     Store(Access),
+    /// d = shared memory at a + b, which becomes that and c
+    AtomicAdd,
     /// d = a moved between generic addresses and those of a space
     ToSpace(Space),
     FromSpace(Space),
@@ -226,6 +228,7 @@ pub(crate) struct Access {
     pub(crate) bytes: u8,
     /// Whether loads extend the sign to the register's bits.
     pub(crate) is_signed: bool,
+    pub(crate) register_bits: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,6 +37,9 @@ const NEVER: Now = Now {
     warp_epoch: 0,
 };
 
+/// Stands for all threads in their atomic operations; in no thread's warp.
+const ATOMIC: u32 = u32::MAX;
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     dynamic_bytes: usize,
@@ -109,6 +112,19 @@ impl Shared {
         Ok(())
     }
 
+    /// An atomic sum; what was there. Atomic operations do not race with each other.
+    pub(crate) fn add(&mut self, now: Now, address: u64, value: u32) -> Result<u32, Fault> {
+        let now = Now {
+            thread: ATOMIC,
+            ..now
+        };
+        let mut word = [0; 4];
+        self.read(now, address, &mut word)?;
+        let before = u32::from_le_bytes(word);
+        self.write(now, address, &before.wrapping_add(value).to_le_bytes())?;
+        Ok(before)
+    }
+
     /// The beginning of an asynchronous copy.
     pub(crate) fn begin(&mut self, now: Now, address: u64, len: usize) -> Result<(), Fault> {
         let at = self.place(address, len)?;
@@ -171,10 +187,7 @@ impl Shadow {
             Readers::One => raced(now, self.reader),
             Readers::OneWarp => {
                 // Any other thread of the reader's warp may be among them.
-                let other = Now {
-                    thread: self.reader.thread,
-                    ..self.reader
-                };
+                let other = self.reader;
                 let is_own_warp = other.thread / 32 == now.thread / 32;
                 let is_ordered = is_own_warp && other.warp_epoch != now.warp_epoch;
                 (!is_ordered).then_some(other.thread)
@@ -240,6 +253,18 @@ mod tests {
         assert!(outside(shared.write(now, STATIC_START + 4, &[0; 4])));
         let odd = shared.write(now, 2, &[0; 4]);
         assert!(matches!(odd, Err(Fault::Misaligned { .. })));
+    }
+
+    #[test]
+    fn atomic_sums_race_with_plain_accesses_only() {
+        let mut shared = Shared::new(4, 0);
+        shared.write(at(0, 1, 0), 0, &[1, 0, 0, 0]).unwrap();
+        assert!(is_race(shared.add(at(0, 1, 0), 0, 1)));
+        assert_eq!(shared.add(at(5, 2, 0), 0, 2), Ok(1));
+        assert_eq!(shared.add(at(40, 2, 0), 0, 3), Ok(3));
+        assert!(is_race(shared.read(at(5, 2, 0), 0, &mut [0; 4])));
+        assert!(is_race(shared.write(at(5, 2, 0), 0, &[0; 4])));
+        assert_eq!(shared.add(at(5, 3, 0), 0, 0), Ok(6));
     }
 
     #[test]

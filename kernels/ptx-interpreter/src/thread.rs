@@ -135,39 +135,20 @@ impl Block<'_> {
         let args = instruction.args;
         let value = |block: &Self, slot: u16| block.registers[thread * num + usize::from(slot)];
         let sum = |block: &Self, a, b| value(block, a).wrapping_add(value(block, b));
-        let list = instruction.list as usize;
         match instruction.op {
             Op::Load(access) => {
                 let address = sum(self, args[1], args[2]);
-                let (size, count) = (usize::from(access.bytes), usize::from(access.count));
-                let mut bytes = [0; 16];
-                self.load(thread, access, address, &mut bytes[..size * count])?;
-                for i in 0..count {
-                    let mut word = [0; 8];
-                    word[..size].copy_from_slice(&bytes[i * size..][..size]);
-                    let int = Int {
-                        bits: 8 * access.bytes,
-                        signed: access.is_signed,
-                    };
-                    // A register may be wider than what is loaded; no wider one than 32 bits is for small values.
-                    let word = int.extended(u64::from_le_bytes(word));
-                    let word = match access.bytes < 8 {
-                        true => word & 0xffff_ffff,
-                        false => word,
-                    };
-                    let slot = usize::from(self.kernel.lists[list + i]);
-                    self.registers[thread * num + slot] = word;
-                }
+                self.load_registers(thread, access, address, instruction.list)?;
             }
             Op::Store(access) => {
                 let address = sum(self, args[1], args[2]);
-                let (size, count) = (usize::from(access.bytes), usize::from(access.count));
-                let mut bytes = [0; 16];
-                for i in 0..count {
-                    let word = value(self, self.kernel.lists[list + i]).to_le_bytes();
-                    bytes[i * size..][..size].copy_from_slice(&word[..size]);
-                }
-                self.store(thread, access, address, &bytes[..size * count])?;
+                self.store_registers(thread, access, address, instruction.list)?;
+            }
+            Op::AtomicAdd => {
+                let (address, by) = (sum(self, args[1], args[2]), value(self, args[3]));
+                let now = self.now(thread);
+                let before = self.shared.add(now, address & 0xffff_ffff, by as u32)?;
+                self.registers[thread * num + usize::from(args[0])] = u64::from(before);
             }
             Op::CopyAsync(size) => {
                 let (to, from) = (sum(self, args[0], args[1]), sum(self, args[2], args[3]));
@@ -191,6 +172,50 @@ impl Block<'_> {
             op => unreachable!("{op:?} is run elsewhere"),
         }
         Ok(())
+    }
+
+    fn load_registers(
+        &mut self,
+        thread: usize,
+        access: Access,
+        address: u64,
+        list: u32,
+    ) -> Result<(), Fault> {
+        let (size, count) = (usize::from(access.bytes), usize::from(access.count));
+        let mut bytes = [0; 16];
+        self.load(thread, access, address, &mut bytes[..size * count])?;
+        let loaded = Int {
+            bits: 8 * access.bytes,
+            signed: access.is_signed,
+        };
+        let first = thread * self.kernel.registers.len();
+        let slots = &self.kernel.lists[list as usize..][..count];
+        for (slot, bytes) in slots.iter().zip(bytes.chunks_exact(size)) {
+            let mut word = [0; 8];
+            word[..size].copy_from_slice(bytes);
+            let word = loaded.extended(u64::from_le_bytes(word));
+            let register = Int::unsigned(access.register_bits);
+            self.registers[first + usize::from(*slot)] = register.wrap(word);
+        }
+        Ok(())
+    }
+
+    fn store_registers(
+        &mut self,
+        thread: usize,
+        access: Access,
+        address: u64,
+        list: u32,
+    ) -> Result<(), Fault> {
+        let (size, count) = (usize::from(access.bytes), usize::from(access.count));
+        let first = thread * self.kernel.registers.len();
+        let slots = &self.kernel.lists[list as usize..][..count];
+        let mut bytes = [0; 16];
+        for (slot, bytes) in slots.iter().zip(bytes.chunks_exact_mut(size)) {
+            let word = self.registers[first + usize::from(*slot)].to_le_bytes();
+            bytes.copy_from_slice(&word[..size]);
+        }
+        self.store(thread, access, address, &bytes[..size * count])
     }
 
     fn wait_copies(&mut self, thread: usize, most: u32) -> Result<(), Fault> {

@@ -17,6 +17,10 @@ pub enum Source {
     AttentionPrefill,
     /// `paged_attention_prefill_mma.cu`
     AttentionPrefillMma,
+    /// `sample.cu`
+    Sample,
+    /// `copy_blocks.cu`
+    CopyBlocks,
 }
 
 macro_rules! text {
@@ -27,7 +31,7 @@ macro_rules! text {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 7] = [
+    pub const ALL: [Source; 9] = [
         Self::KvWrite,
         Self::Rope,
         Self::RmsNorm,
@@ -35,6 +39,8 @@ impl Source {
         Self::AttentionDecode,
         Self::AttentionPrefill,
         Self::AttentionPrefillMma,
+        Self::Sample,
+        Self::CopyBlocks,
     ];
 
     /// Its texts and the compute capability that each needs at least, the lowest first.
@@ -50,6 +56,8 @@ impl Source {
             ],
             Self::AttentionPrefill => &[(75, text!("paged_attention_prefill.75"))],
             Self::AttentionPrefillMma => &[(80, text!("paged_attention_prefill_mma.80"))],
+            Self::Sample => &[(75, text!("sample.75"))],
+            Self::CopyBlocks => &[(75, text!("copy_blocks.75"))],
         }
     }
 

@@ -17,6 +17,13 @@ pub(super) fn decode(opcode: &[&str], operands: &mut Operands) -> Result<Option<
             let op = Op::ToSpace(space_named(space));
             Ok(Some((op, operands.values::<1>()?, 0)))
         }
+        ["atom", "shared", "add", "u32"] => {
+            let mut args = NO_ARGS;
+            args[0] = operands.value()?;
+            [args[1], args[2]] = operands.address()?;
+            args[3] = operands.int(32)?;
+            Ok(Some((Op::AtomicAdd, args, 0)))
+        }
         ["cp", "async", rest @ ..] => copy(rest, operands),
         _ => Ok(None),
     }
@@ -54,16 +61,19 @@ fn access(is_load: bool, modifiers: &[&str], operands: &mut Operands) -> Result<
     let Some(ty) = Type::named(ty).filter(|ty| *ty != Type::Pred) else {
         return Ok(None);
     };
-    let access = Access {
+    let mut access = Access {
         space,
         count,
         bytes: ty.bytes() as u8,
         is_signed: ty.int().is_some_and(|int| int.signed),
+        register_bits: 64,
     };
     let mut args = NO_ARGS;
     let (op, list, found);
     if is_load {
         (list, found) = operands.list()?;
+        let first = operands.decoder.kernel.lists[list as usize];
+        access.register_bits = operands.decoder.register_bits(first);
         op = Op::Load(access);
         [args[1], args[2]] = operands.address()?;
     } else {

@@ -149,6 +149,24 @@ fn vectors_local_and_generic_memory_hold_what_was_written() {
 }
 
 #[test]
+fn loads_extend_the_sign_to_the_register() {
+    let body = "st.global.u32 [%rd1], 0; mov.u16 %rs1, -3; st.global.u16 [%rd1], %rs1;
+        ld.global.s16 %rd2, [%rd1]; shr.u64 %rd2, %rd2, 32; cvt.u32.u64 %r1, %rd2;";
+    assert_eq!(word(body), u32::MAX);
+    let body = "st.global.u32 [%rd1], -3; ld.global.u16 %r1, [%rd1];";
+    assert_eq!(word(body), 0xfffd);
+}
+
+#[test]
+fn atomic_sums_count_every_thread() {
+    let body =
+        "mov.u32 %r2, dynamic; setp.ne.s32 %p1, %r0, 0; @%p1 bra $L; st.shared.u32 [%r2], 100;
+        $L: bar.sync 0; atom.shared.add.u32 %r3, [%r2], 2; bar.sync 0;
+        ld.shared.u32 %r1, [%r2]; st.global.u32 [%rd1], %r1;";
+    assert_eq!(words(64, "", body).unwrap(), [228; 64]);
+}
+
+#[test]
 fn shuffles_votes_and_reductions_see_every_lane() {
     let store = "st.global.u32 [%rd1], %r1;";
     let run = |body: &str| words(32, "", &format!("{body} {store}")).unwrap();

@@ -23,6 +23,13 @@ pub(super) struct Case {
     pub(super) has_sinks: bool,
 }
 
+/// The two kernels of `decode`, and what the first leaves to the second.
+pub(super) struct Decode {
+    pub(super) split: Launch,
+    pub(super) parts: Buffer,
+    combine: Launch,
+}
+
 impl Case {
     pub(super) fn new(format: KvFormat, head_dim: usize) -> Case {
         Case {
@@ -93,23 +100,30 @@ impl Case {
         sequence: &Sequence,
         (offset, tokens): (usize, usize),
         positions: usize,
-    ) -> (Vec<Launch>, Buffer) {
+    ) -> (Decode, Buffer) {
         let attention = self.attention(memory, sequence, offset);
         let queries = memory.floats("queries", &self.rows(offset, tokens));
         let bytes = attention.parts_bytes(tokens, positions);
         let parts = memory.uninitialised("parts", bytes);
         let out = memory.uninitialised("out", tokens * self.heads() * self.head_dim * 4);
-        let [queries, parts, to] = [queries, parts, out].map(|buffer| memory.address(buffer));
-        let launches = attention.decode(queries, parts, to, tokens, positions);
-        (launches.unwrap().into(), out)
+        let [queries, at, to] = [queries, parts, out].map(|buffer| memory.address(buffer));
+        let [split, combine] = attention
+            .decode(queries, at, to, tokens, positions)
+            .unwrap();
+        let decode = Decode {
+            split,
+            parts,
+            combine,
+        };
+        (decode, out)
     }
 
     fn decoded(&self, target: u32, order: Order) -> Vec<f32> {
         let (mut memory, sequence) = self.sequence();
         let positions = self.offset + self.tokens;
         let place = (self.offset, self.tokens);
-        let (launches, out) = self.decode(&mut memory, &sequence, place, positions);
-        for launch in launches {
+        let (decode, out) = self.decode(&mut memory, &sequence, place, positions);
+        for launch in [decode.split, decode.combine] {
             run(&launch, &mut memory, target, order);
         }
         assert!(memory.is_written(out));
@@ -300,8 +314,8 @@ fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() 
         for i in 0..case.tokens {
             let mut memory = memory.clone();
             let place = (case.offset + i, 1);
-            let (launches, out) = case.decode(&mut memory, &sequence, place, 128 * (2 + i));
-            for launch in launches {
+            let (decode, out) = case.decode(&mut memory, &sequence, place, 128 * (2 + i));
+            for launch in [decode.split, decode.combine] {
                 run(&launch, &mut memory, 80, ORDERS[i % 3]);
             }
             assert_eq!(bits(&memory.read_floats(out)), bits(&all[i * row..][..row]));
