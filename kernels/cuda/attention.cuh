@@ -29,6 +29,12 @@ struct Attention {
         return window != 0 && position + 1 > window ? position + 1 - window : 0;
     }
 
+    // Where a row of queries or outputs begins. Prefill numbers the query heads of a KV head token by token, `group` to each.
+    __device__ __forceinline__ u64 row_at(u32 row, u32 kv_head) const {
+        const u64 token = row / group();
+        return (token * num_heads + kv_head * group() + row % group()) * dim;
+    }
+
     __device__ __forceinline__ const u8* keys(u32 position, u32 head) const {
         const u64 slot = blocks[position / BLOCK] + key_at;
         return global((void*)(slot + tile_at(position, head, kv_heads, tile_bytes(key_format, dim))));
@@ -82,4 +88,14 @@ __device__ __forceinline__ void load_query(float (&x)[HELD], const float* query,
         x[i] = d < a.dim ? query[d] * a.scale : 0.0f;
     }
     if (is_rotated(a.key_format)) hadamard(x, a.dim);
+}
+
+// A warp's row of outputs, rotated back where the values are. Adding 0 makes a negative zero positive: which of the two a sum is
+// depends on what is masked.
+__device__ __forceinline__ void store_output(float* out, float (&x)[HELD], const Attention& a) {
+    const u32 lane = threadIdx.x % WARP;
+    if (is_rotated(a.value_format)) hadamard(x, a.dim);
+#pragma unroll
+    for (u32 i = 0; i < HELD; i++)
+        if (i * WARP + lane < a.dim) out[i * WARP + lane] = x[i] + 0.0f;
 }

@@ -67,9 +67,9 @@ __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], u32 b
 }
 
 // The keys of a block of tokens to [DIM][64].
-template <u32 DIM, bool IS_BF16>
+template <u32 DIM>
 __device__ __forceinline__ void load_keys(u8* to, const u8* from, u32 format, u32 stride) {
-    if (IS_BF16 || !is_rotated(format)) {
+    if (!is_rotated(format)) {
         for (u32 i = threadIdx.x; i < 4 * 2 * DIM; i += THREADS) {
             const u32 tile = i / (2 * DIM), at = i % (2 * DIM);
             copy_16(to + piece_at<64>(at / 2, 2 * tile + at % 2), from + tile * stride + at * 16);
@@ -119,10 +119,9 @@ __device__ __forceinline__ uint4 widened(u32 low, u32 high, float scale, float o
 }
 
 // The values of a block of tokens to [64][DIM]; zero from token `written` on, which nobody may have written.
-template <u32 DIM, bool IS_BF16>
+template <u32 DIM>
 __device__ __forceinline__ void load_values(
     u8* to, const u8* from, u32 format, u32 stride, u32 written) {
-    if (IS_BF16) format = BF16;
     // 16 bytes are 8, 16 or 32 elements of a token.
     const u32 elements = format == Q4 ? 32 : format == Q8 ? 16 : 8, per_token = DIM / elements;
     const u32 scales = TILE * quant_bytes(format, DIM), pieces = elements / 8;
@@ -135,7 +134,7 @@ __device__ __forceinline__ void load_values(
                 *(uint4*)(to + piece_at<DIM>(token, at * pieces + p)) = make_uint4(0, 0, 0, 0);
             continue;
         }
-        if (IS_BF16 || !is_rotated(format)) {
+        if (!is_rotated(format)) {
             copy_16(to + piece_at<DIM>(token, at), quants);
             continue;
         }
@@ -172,6 +171,27 @@ struct Rows {
     u32 position[2];
     u32 first_seen[2];
     bool is_row[2];
+
+    __device__ __forceinline__ void start(const Attention& a, u32 first_row, u32 all_rows) {
+#pragma unroll
+        for (u32 n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) sums[n][i] = 0.0f;
+#pragma unroll
+        for (u32 r = 0; r < 2; r++) {
+            const u32 row = first_row + row_of(r);
+            largest[r] = NONE;
+            sum[r] = 0.0f;
+            is_row[r] = row < all_rows;
+            position[r] = *a.offset + row / a.group();
+            first_seen[r] = a.first_seen(position[r]);
+        }
+    }
+
+    // The row of a block that this lane has as its first or second.
+    static __device__ __forceinline__ u32 row_of(u32 r) {
+        return threadIdx.x / WARP * 16 + threadIdx.x % WARP / 4 + 8 * r;
+    }
 
     // Turns scores of the tokens from `start` on into weights, and rescales the sums.
     __device__ __forceinline__ void weigh(float (&scores)[8][4], u32 start, float softcap) {
@@ -221,131 +241,136 @@ struct Rows {
     }
 };
 
+// The queries of a warp's rows to [64][DIM].
 template <u32 DIM, bool IS_BF16>
-__device__ __forceinline__ void attend(
-    const Attention& a, const float* queries, const float* sinks, float* out, u32 tokens, u8* memory) {
-    const u32 group = a.group(), kv_head = blockIdx.y, begin = *a.offset;
-    const u32 first_row = (gridDim.x - 1 - blockIdx.x) * ROWS, all_rows = tokens * group;
+__device__ __forceinline__ void load_queries(
+    u8* to, const float* queries, const Attention& a, u32 first_row, u32 all_rows) {
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u8* query = memory;
-    u8* key = query + ROWS * DIM * 2;
-    u8* value = key + BLOCK * DIM * 2;
-
     for (u32 r = warp * 16; r < warp * 16 + 16; r++) {
-        const u32 row = first_row + r;
         float x[HELD] = {};
-        if (row < all_rows) {
-            const u64 at = (u64)(row / group) * a.num_heads + kv_head * group + row % group;
-            load_query(x, queries + at * DIM, a);
-        }
+        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), a);
 #pragma unroll
         for (u32 i = 0; i < DIM / WARP; i++) {
             const u32 d = i * WARP + lane;
-            *(u16*)(query + piece_at<DIM>(r, d / 8) + d % 8 * 2) =
+            *(u16*)(to + piece_at<DIM>(r, d / 8) + d % 8 * 2) =
                 IS_BF16 ? to_bf16(x[i]) : to_f16(x[i]);
         }
     }
+}
 
-    Rows<DIM> rows;
-#pragma unroll
-    for (u32 n = 0; n < DIM / 8; n++)
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) rows.sums[n][i] = 0.0f;
-#pragma unroll
-    for (u32 r = 0; r < 2; r++) {
-        const u32 row = first_row + warp * 16 + lane / 4 + 8 * r;
-        rows.largest[r] = NONE;
-        rows.sum[r] = 0.0f;
-        rows.is_row[r] = row < all_rows;
-        rows.position[r] = begin + row / group;
-        rows.first_seen[r] = a.first_seen(rows.position[r]);
-    }
-
-    const u32 key_stride = a.kv_heads * tile_bytes(a.key_format, DIM);
-    const u32 value_stride = a.kv_heads * tile_bytes(a.value_format, DIM);
-    const u32 query_at = (u32)__cvta_generic_to_shared(query);
-    const u32 key_at = (u32)__cvta_generic_to_shared(key);
-    const u32 value_at = (u32)__cvta_generic_to_shared(value);
-    const u32 first = a.first_seen(begin + first_row / group) / BLOCK * BLOCK;
-    const u32 last = begin + (min(first_row + ROWS, all_rows) - 1) / group;
-
-    load_keys<DIM, IS_BF16>(key, a.keys(first, kv_head), a.key_format, key_stride);
-    commit_copies();
-    for (u32 start = first; start <= last; start += BLOCK) {
-        // Keys are there, and everyone is done with the values before.
-        wait_copies<0>();
-        __syncthreads();
-        load_values<DIM, IS_BF16>(
-            value, a.values(start, kv_head), a.value_format, value_stride, begin + tokens - start);
-        commit_copies();
-        float scores[8][4] = {};
+// Scores of a warp's 16 rows and the 64 tokens whose keys are there. Addresses are of shared memory.
+template <u32 DIM, bool IS_BF16>
+__device__ __forceinline__ void score(float (&scores)[8][4], u32 queries, u32 keys) {
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll 2
-        for (u32 d = 0; d < DIM; d += 16) {
-            u32 q[4];
-            load_matrices(q, query_at + piece_at<DIM>(warp * 16 + lane % 16, d / 8 + lane / 16));
+    for (u32 d = 0; d < DIM; d += 16) {
+        u32 q[4];
+        load_matrices(q, queries + piece_at<DIM>(warp * 16 + lane % 16, d / 8 + lane / 16));
 #pragma unroll
-            for (u32 n = 0; n < 8; n += 2) {
-                u32 k[4];
-                load_transposed(k, key_at + piece_at<64>(d + lane % 16, n + lane / 16));
-                multiply<IS_BF16>(scores[n], q, k[0], k[1]);
-                multiply<IS_BF16>(scores[n + 1], q, k[2], k[3]);
-            }
-        }
-        rows.weigh(scores, start, a.softcap);
-        // Values are there, and everyone is done with the keys.
-        wait_copies<0>();
-        __syncthreads();
-        if (start + BLOCK <= last)
-            load_keys<DIM, IS_BF16>(key, a.keys(start + BLOCK, kv_head), a.key_format, key_stride);
-        commit_copies();
-#pragma unroll
-        for (u32 t = 0; t < BLOCK; t += 16) {
-            const float(&low)[4] = scores[t / 8];
-            const float(&high)[4] = scores[t / 8 + 1];
-            const u32 weights[4] = {pack(low[0], low[1], IS_BF16), pack(low[2], low[3], IS_BF16),
-                                    pack(high[0], high[1], IS_BF16), pack(high[2], high[3], IS_BF16)};
-#pragma unroll
-            for (u32 n = 0; n < DIM / 8; n += 2) {
-                u32 v[4];
-                load_transposed(v, value_at + piece_at<DIM>(t + lane % 16, n + lane / 16));
-                multiply<IS_BF16>(rows.sums[n], weights, v[0], v[1]);
-                multiply<IS_BF16>(rows.sums[n + 1], weights, v[2], v[3]);
-            }
+        for (u32 n = 0; n < 8; n += 2) {
+            u32 k[4];
+            load_transposed(k, keys + piece_at<64>(d + lane % 16, n + lane / 16));
+            multiply<IS_BF16>(scores[n], q, k[0], k[1]);
+            multiply<IS_BF16>(scores[n + 1], q, k[2], k[3]);
         }
     }
+}
 
-    __syncthreads();
-    float* result = (float*)key;
+// Adds the values that are there, times their weights.
+template <u32 DIM, bool IS_BF16>
+__device__ __forceinline__ void add(Rows<DIM>& rows, const float (&scores)[8][4], u32 values) {
+    const u32 lane = threadIdx.x % WARP;
+#pragma unroll
+    for (u32 t = 0; t < BLOCK; t += 16) {
+        const float(&low)[4] = scores[t / 8];
+        const float(&high)[4] = scores[t / 8 + 1];
+        const u32 weights[4] = {pack(low[0], low[1], IS_BF16), pack(low[2], low[3], IS_BF16),
+                                pack(high[0], high[1], IS_BF16), pack(high[2], high[3], IS_BF16)};
+#pragma unroll
+        for (u32 n = 0; n < DIM / 8; n += 2) {
+            u32 v[4];
+            load_transposed(v, values + piece_at<DIM>(t + lane % 16, n + lane / 16));
+            multiply<IS_BF16>(rows.sums[n], weights, v[0], v[1]);
+            multiply<IS_BF16>(rows.sums[n + 1], weights, v[2], v[3]);
+        }
+    }
+}
+
+// A warp's rows, by way of its part of `memory` [64][DIM] f32, to the outputs.
+template <u32 DIM>
+__device__ __forceinline__ void store(
+    Rows<DIM>& rows, float* memory, float* out, const float* sinks, const Attention& a,
+    u32 first_row, u32 all_rows) {
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
     for (u32 r = 0; r < 2; r++) {
-        const u32 at = warp * 16 + lane / 4 + 8 * r, row = first_row + at;
+        const u32 at = Rows<DIM>::row_of(r), head = (first_row + at) % a.group();
         rows.sum[r] += across(rows.sum[r], 1);
         rows.sum[r] += across(rows.sum[r], 2);
         if (sinks && rows.is_row[r]) {
-            const float sink = sinks[kv_head * group + row % group];
+            const float sink = sinks[blockIdx.y * a.group() + head];
             const float most = fmaxf(rows.largest[r], sink);
             rows.rescale(r, exp_less(rows.largest[r], most));
             rows.sum[r] += exp_less(sink, most);
         }
 #pragma unroll
         for (u32 n = 0; n < DIM / 8; n++)
-            *(float2*)(result + at * DIM + 8 * n + lane % 4 * 2) = make_float2(
+            *(float2*)(memory + at * DIM + 8 * n + lane % 4 * 2) = make_float2(
                 rows.sums[n][2 * r] / rows.sum[r], rows.sums[n][2 * r + 1] / rows.sum[r]);
     }
     __syncwarp();
     for (u32 r = warp * 16; r < warp * 16 + 16; r++) {
-        const u32 row = first_row + r;
-        if (row >= all_rows) break;
+        if (first_row + r >= all_rows) break;
         float x[HELD] = {};
 #pragma unroll
-        for (u32 i = 0; i < DIM / WARP; i++) x[i] = result[r * DIM + i * WARP + lane];
-        if (!IS_BF16 && is_rotated(a.value_format)) hadamard(x, DIM);
-        const u64 at = (u64)(row / group) * a.num_heads + kv_head * group + row % group;
-#pragma unroll
-        for (u32 i = 0; i < DIM / WARP; i++)
-            // Adding 0 makes a negative zero positive: which of the two a sum is depends on what is masked.
-            out[at * DIM + i * WARP + lane] = x[i] + 0.0f;
+        for (u32 i = 0; i < DIM / WARP; i++) x[i] = memory[r * DIM + i * WARP + lane];
+        store_output(out + a.row_at(first_row + r, blockIdx.y), x, a);
     }
+}
+
+template <u32 DIM, bool IS_BF16>
+__device__ __forceinline__ void attend(
+    const Attention& a, const float* queries, const float* sinks, float* out, u32 tokens, u8* memory) {
+    const u32 group = a.group(), kv_head = blockIdx.y, begin = *a.offset;
+    const u32 first_row = (gridDim.x - 1 - blockIdx.x) * ROWS, all_rows = tokens * group;
+    u8* query = memory;
+    u8* key = query + ROWS * DIM * 2;
+    u8* value = key + BLOCK * DIM * 2;
+    const u32 query_at = (u32)__cvta_generic_to_shared(query);
+    const u32 key_at = (u32)__cvta_generic_to_shared(key);
+    const u32 value_at = (u32)__cvta_generic_to_shared(value);
+    const u32 key_stride = a.kv_heads * tile_bytes(a.key_format, DIM);
+    const u32 value_stride = a.kv_heads * tile_bytes(a.value_format, DIM);
+    const u32 first = a.first_seen(begin + first_row / group) / BLOCK * BLOCK;
+    const u32 last = begin + (min(first_row + ROWS, all_rows) - 1) / group;
+
+    load_queries<DIM, IS_BF16>(query, queries, a, first_row, all_rows);
+    Rows<DIM> rows;
+    rows.start(a, first_row, all_rows);
+    load_keys<DIM>(key, a.keys(first, kv_head), a.key_format, key_stride);
+    commit_copies();
+    for (u32 start = first; start <= last; start += BLOCK) {
+        // Keys are there, and everyone is done with the values before.
+        wait_copies<0>();
+        __syncthreads();
+        load_values<DIM>(
+            value, a.values(start, kv_head), a.value_format, value_stride, begin + tokens - start);
+        commit_copies();
+        float scores[8][4] = {};
+        score<DIM, IS_BF16>(scores, query_at, key_at);
+        rows.weigh(scores, start, a.softcap);
+        // Values are there, and everyone is done with the keys.
+        wait_copies<0>();
+        __syncthreads();
+        if (start + BLOCK <= last)
+            load_keys<DIM>(
+                key, a.keys(start + BLOCK, kv_head), a.key_format, key_stride);
+        commit_copies();
+        add<DIM, IS_BF16>(rows, scores, value_at);
+    }
+    // The outputs take the place of keys and values.
+    __syncthreads();
+    store(rows, (float*)key, out, sinks, a, first_row, all_rows);
 }
 
 }  // namespace
@@ -358,8 +383,18 @@ __device__ __forceinline__ void attend(
         const u32* offset, u64 key_at, u64 value_at, u32 num_heads, u32 kv_heads, u32 dim,       \
         u32 key_format, u32 value_format, u32 window, float scale, float softcap) {              \
         extern __shared__ __align__(16) u8 memory[];                                             \
-        const Attention a = {blocks, offset,     key_at,       value_at, num_heads, kv_heads,    \
-                             DIM,    key_format, value_format, window,   scale,     softcap};    \
+        const Attention a = {blocks,                                                             \
+                             offset,                                                             \
+                             key_at,                                                             \
+                             value_at,                                                           \
+                             num_heads,                                                          \
+                             kv_heads,                                                           \
+                             DIM,                                                                \
+                             IS_BF16 ? BF16 : key_format,                                        \
+                             IS_BF16 ? BF16 : value_format,                                      \
+                             window,                                                             \
+                             scale,                                                              \
+                             softcap};                                                           \
         attend<DIM, IS_BF16>(a, queries, sinks, out, tokens, memory);                            \
     }
 

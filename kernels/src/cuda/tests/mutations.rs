@@ -3,7 +3,7 @@
 
 use ptx_interpreter::{Buffer, Memory, Module, Order};
 
-use super::attention::Case;
+use super::case::Case;
 use super::device::{Sequence, layout, try_run};
 use crate::KvFormat;
 use crate::cuda::{Cuts, Launch, Rows, Source, add_rms_norm, sample_greedy, sample_top_k};
@@ -188,26 +188,28 @@ fn prefill_misses_each_of_its_barriers_and_its_last_bytes() {
             75 => &["f16", "q8"],
             _ => &["f16", "q4", "bf16"],
         };
-        let mut source = Source::AttentionPrefill;
-        let mut scenes = Vec::new();
-        for format in formats {
-            let case = Case {
-                kv_heads: 1,
-                group: 1,
-                offset: 70,
-                tokens: 64,
-                ..Case::new(format.parse().unwrap(), 64)
-            };
-            let (mut memory, sequence) = case.sequence();
-            let (launch, out) = case.prefill(&mut memory, &sequence, (70, 64), target);
-            source = launch.source;
-            scenes.push(Scene {
-                memory,
-                launches: vec![launch],
-                results: vec![out],
-            });
+        for head_dim in [64, 96, 128, 256] {
+            let mut source = Source::AttentionPrefill;
+            let mut scenes = Vec::new();
+            for format in formats {
+                let case = Case {
+                    kv_heads: 1,
+                    group: 1,
+                    offset: 70,
+                    tokens: 64,
+                    ..Case::new(format.parse().unwrap(), head_dim)
+                };
+                let (mut memory, sequence) = case.sequence();
+                let (launch, out) = case.prefill(&mut memory, &sequence, (70, 64), target);
+                source = launch.source;
+                scenes.push(Scene {
+                    memory,
+                    launches: vec![launch],
+                    results: vec![out],
+                });
+            }
+            check(source, target, &scenes);
         }
-        check(source, target, &scenes);
     }
 }
 

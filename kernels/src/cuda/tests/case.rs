@@ -1,11 +1,10 @@
-//! Attention against an f64 reference over what the tiles hold.
+//! Queries over a sequence: what the kernels make of them, and an f64 reference over what the tiles hold.
 
 use ptx_interpreter::{Buffer, Memory, Order};
 
 use super::device::{ORDERS, Sequence, layout, run, targets};
 use crate::cuda::{Attention, Launch, Source};
-use crate::layout::tests::formats;
-use crate::random::{bits, floats};
+use crate::random::floats;
 use crate::{AttentionParams, KvDtype, KvFormat};
 
 /// Queries of some tokens over a sequence.
@@ -27,7 +26,7 @@ pub(super) struct Case {
 pub(super) struct Decode {
     pub(super) split: Launch,
     pub(super) parts: Buffer,
-    combine: Launch,
+    pub(super) combine: Launch,
 }
 
 impl Case {
@@ -45,7 +44,7 @@ impl Case {
         }
     }
 
-    fn heads(&self) -> usize {
+    pub(super) fn heads(&self) -> usize {
         self.kv_heads * self.group
     }
 
@@ -118,7 +117,7 @@ impl Case {
         (decode, out)
     }
 
-    fn decoded(&self, target: u32, order: Order) -> Vec<f32> {
+    pub(super) fn decoded(&self, target: u32, order: Order) -> Vec<f32> {
         let (mut memory, sequence) = self.sequence();
         let positions = self.offset + self.tokens;
         let place = (self.offset, self.tokens);
@@ -147,7 +146,7 @@ impl Case {
     }
 
     /// All tokens, in chunks of these lengths.
-    fn prefilled(&self, chunks: &[usize], target: u32, order: Order) -> Vec<f32> {
+    pub(super) fn prefilled(&self, chunks: &[usize], target: u32, order: Order) -> Vec<f32> {
         let (mut memory, sequence) = self.sequence();
         let mut offset = self.offset;
         let mut values = Vec::new();
@@ -163,7 +162,7 @@ impl Case {
         values
     }
 
-    fn check_prefill(&self, target: u32, order: usize) {
+    pub(super) fn check_prefill(&self, target: u32, order: usize) {
         let want = self.reference(&self.sequence().1);
         let got = self.prefilled(&[self.tokens], target, ORDERS[order % ORDERS.len()]);
         let error = Self::error(&got, &want);
@@ -230,7 +229,7 @@ impl Case {
         differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
     }
 
-    fn check_decode(&self, order: usize) {
+    pub(super) fn check_decode(&self, order: usize) {
         let want = self.reference(&self.sequence().1);
         for target in targets(Source::AttentionDecode) {
             let got = self.decoded(target, ORDERS[order % ORDERS.len()]);
@@ -243,192 +242,6 @@ impl Case {
                 self.group,
                 self.offset
             );
-        }
-    }
-}
-
-#[test]
-fn decoding_equals_the_reference_in_every_format_and_head_size() {
-    for (i, format) in formats().enumerate() {
-        for head_dim in [32, 64, 96, 128, 160, 256] {
-            Case::new(format, head_dim).check_decode(i);
-        }
-    }
-    for head_dim in [2, 20, 80, 250] {
-        Case::new("f16/bf16".parse().unwrap(), head_dim).check_decode(0);
-    }
-}
-
-#[test]
-fn decoding_equals_the_reference_for_every_group_of_heads() {
-    for group in [1, 2, 4, 5, 7, 8, 12, 16] {
-        for format in [KvFormat::F16, KvFormat::Q8, KvFormat::Q4] {
-            let case = Case {
-                group,
-                kv_heads: 1,
-                ..Case::new(format, 64)
-            };
-            case.check_decode(group);
-        }
-    }
-}
-
-#[test]
-fn decoding_equals_the_reference_at_the_edges_of_tiles_blocks_and_splits() {
-    for (i, offset) in [0, 1, 14, 15, 16, 63, 64, 127, 128, 129, 255, 256, 400]
-        .into_iter()
-        .enumerate()
-    {
-        for window in [None, Some(1), Some(17), Some(130)] {
-            let case = Case {
-                offset,
-                window,
-                kv_heads: 1,
-                softcap: (i % 2 == 0).then_some(3.0),
-                has_sinks: i % 3 == 0,
-                ..Case::new(
-                    if i % 4 == 0 {
-                        KvFormat::Q8
-                    } else {
-                        KvFormat::F16
-                    },
-                    64,
-                )
-            };
-            case.check_decode(i);
-        }
-    }
-}
-
-#[test]
-fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() {
-    for format in [KvFormat::F16, KvFormat::Q4] {
-        let case = Case {
-            offset: 125,
-            tokens: 6,
-            ..Case::new(format, 96)
-        };
-        let all = case.decoded(80, Order::Forward);
-        let (memory, sequence) = case.sequence();
-        let row = case.heads() * case.head_dim;
-        for i in 0..case.tokens {
-            let mut memory = memory.clone();
-            let place = (case.offset + i, 1);
-            let (decode, out) = case.decode(&mut memory, &sequence, place, 128 * (2 + i));
-            for launch in [decode.split, decode.combine] {
-                run(&launch, &mut memory, 80, ORDERS[i % 3]);
-            }
-            assert_eq!(bits(&memory.read_floats(out)), bits(&all[i * row..][..row]));
-        }
-    }
-}
-
-#[test]
-fn prefill_equals_the_reference_in_every_format_and_head_size() {
-    for (i, format) in formats().enumerate() {
-        for head_dim in [64, 96, 128, 256] {
-            let case = Case {
-                offset: 50,
-                tokens: 30,
-                kv_heads: 2,
-                group: 2,
-                ..Case::new(format, head_dim)
-            };
-            case.check_prefill(80, i);
-            // The fallback for one head size of each format, and all formats for one.
-            if head_dim == 64 || i == head_dim / 32 {
-                case.check_prefill(75, i + 1);
-            }
-        }
-    }
-    for head_dim in [2, 20, 80, 160, 250] {
-        let case = Case {
-            offset: 30,
-            tokens: 9,
-            ..Case::new("bf16/f16".parse().unwrap(), head_dim)
-        };
-        case.check_prefill(75, 0);
-    }
-}
-
-#[test]
-fn prefill_equals_the_reference_for_every_group_of_heads() {
-    for group in [1, 3, 4, 7, 8, 16] {
-        let case = Case {
-            group,
-            kv_heads: 1,
-            offset: 61,
-            tokens: 11,
-            ..Case::new(KvFormat::Q8, 64)
-        };
-        for target in [75, 80] {
-            case.check_prefill(target, group);
-        }
-    }
-}
-
-#[test]
-fn prefill_equals_the_reference_at_the_edges_of_blocks_with_windows_caps_and_sinks() {
-    for (i, (offset, tokens)) in [
-        (0, 1),
-        (0, 64),
-        (0, 65),
-        (63, 2),
-        (64, 64),
-        (127, 1),
-        (1, 130),
-        (200, 17),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        for window in [None, Some(1), Some(20), Some(70)] {
-            let case = Case {
-                offset,
-                tokens,
-                window,
-                kv_heads: 1,
-                group: 2,
-                softcap: (i % 2 == 0).then_some(3.0),
-                has_sinks: i % 3 == 0,
-                ..Case::new(
-                    if i % 2 == 0 {
-                        KvFormat::Q4
-                    } else {
-                        KvFormat::F16
-                    },
-                    64,
-                )
-            };
-            case.check_prefill(80, i);
-            if tokens < 64 {
-                case.check_prefill(75, i);
-            }
-        }
-    }
-}
-
-#[test]
-fn chunks_of_a_prefill_change_no_bit() {
-    for (format, head_dim, window) in [
-        (KvFormat::F16, 64, None),
-        (KvFormat::Q8, 96, Some(50)),
-        (KvFormat::same(KvDtype::Bf16), 64, Some(3)),
-        (KvFormat::Q4, 64, None),
-    ] {
-        let case = Case {
-            offset: 20,
-            tokens: 90,
-            kv_heads: 1,
-            group: 3,
-            window,
-            has_sinks: window.is_some(),
-            ..Case::new(format, head_dim)
-        };
-        for target in [75, 80] {
-            let whole = case.prefilled(&[90], target, Order::Forward);
-            let chunks = case.prefilled(&[1, 43, 2, 44], target, Order::Random(3));
-            assert_eq!(bits(&whole), bits(&chunks), "{format} for {target}");
         }
     }
 }
