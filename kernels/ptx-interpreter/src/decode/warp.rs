@@ -19,59 +19,9 @@ pub(super) fn decode(opcode: &[&str], operands: &mut Operands) -> Result<Option<
             args[4] = operands.int(32)?;
             Ok(Some((Op::SyncWarp, args, 0)))
         }
-        ["shfl", "sync", mode, "b32"] => {
-            let mode = match *mode {
-                "up" => ShuffleMode::Up,
-                "down" => ShuffleMode::Down,
-                "bfly" => ShuffleMode::Butterfly,
-                "idx" => ShuffleMode::Index,
-                _ => return Ok(None),
-            };
-            // d and p, then value, lane, clamp, mask: six, so the predicate goes to the list.
-            let mut predicate = NO_SLOT;
-            match operands.take()? {
-                Operand::Both(d, p) => {
-                    args[0] = operands.decoder.register(operands.statement, d)?;
-                    predicate = operands.decoder.register(operands.statement, p)?;
-                }
-                operand => args[0] = operands.slot_of(operand)?,
-            }
-            for arg in &mut args[1..] {
-                *arg = operands.int(32)?;
-            }
-            Ok(Some((Op::Shuffle(mode), args, u32::from(predicate))))
-        }
-        ["vote", "sync", mode, ty] => {
-            let mode = match (*mode, *ty) {
-                ("all", "pred") => VoteMode::All,
-                ("any", "pred") => VoteMode::Any,
-                ("uni", "pred") => VoteMode::Uniform,
-                ("ballot", "b32") => VoteMode::Ballot,
-                _ => return Ok(None),
-            };
-            args[0] = operands.value()?;
-            args[1] = operands.value()?;
-            args[4] = operands.int(32)?;
-            Ok(Some((Op::Vote(mode), args, 0)))
-        }
-        ["redux", "sync", op, ty] => {
-            let op = match *op {
-                "add" => IntOp::Add,
-                "min" => IntOp::Min,
-                "max" => IntOp::Max,
-                "and" => IntOp::And,
-                "or" => IntOp::Or,
-                "xor" => IntOp::Xor,
-                _ => return Ok(None),
-            };
-            let Some(int) = Type::named(ty).and_then(Type::int).filter(|i| i.bits == 32) else {
-                return Ok(None);
-            };
-            args[0] = operands.value()?;
-            args[1] = operands.int(32)?;
-            args[4] = operands.int(32)?;
-            Ok(Some((Op::Reduce(op, int), args, 0)))
-        }
+        ["shfl", "sync", mode, "b32"] => shuffle(mode, operands),
+        ["vote", "sync", mode, ty] => vote(mode, ty, operands),
+        ["redux", "sync", op, ty] => reduce(op, ty, operands),
         [
             "mma",
             "sync",
@@ -96,15 +46,78 @@ pub(super) fn decode(opcode: &[&str], operands: &mut Operands) -> Result<Option<
     }
 }
 
+fn shuffle(mode: &str, operands: &mut Operands) -> Result<Option<Decoded>> {
+    let mode = match mode {
+        "up" => ShuffleMode::Up,
+        "down" => ShuffleMode::Down,
+        "bfly" => ShuffleMode::Butterfly,
+        "idx" => ShuffleMode::Index,
+        _ => return Ok(None),
+    };
+    let mut args = NO_ARGS;
+    // d and p, then value, lane, clamp, mask: six, so the predicate goes to the list.
+    let mut predicate = NO_SLOT;
+    match operands.take()? {
+        Operand::Both(d, p) => {
+            args[0] = operands.decoder.register(operands.statement, d)?;
+            predicate = operands.decoder.register(operands.statement, p)?;
+        }
+        operand => args[0] = operands.slot_of(operand)?,
+    }
+    for arg in &mut args[1..] {
+        *arg = operands.int(32)?;
+    }
+    Ok(Some((Op::Shuffle(mode), args, u32::from(predicate))))
+}
+
+fn vote(mode: &str, ty: &str, operands: &mut Operands) -> Result<Option<Decoded>> {
+    let mode = match (mode, ty) {
+        ("all", "pred") => VoteMode::All,
+        ("any", "pred") => VoteMode::Any,
+        ("uni", "pred") => VoteMode::Uniform,
+        ("ballot", "b32") => VoteMode::Ballot,
+        _ => return Ok(None),
+    };
+    let mut args = NO_ARGS;
+    args[0] = operands.value()?;
+    args[1] = operands.value()?;
+    args[4] = operands.int(32)?;
+    Ok(Some((Op::Vote(mode), args, 0)))
+}
+
+fn reduce(op: &str, ty: &str, operands: &mut Operands) -> Result<Option<Decoded>> {
+    let op = match op {
+        "add" => IntOp::Add,
+        "min" => IntOp::Min,
+        "max" => IntOp::Max,
+        "and" => IntOp::And,
+        "or" => IntOp::Or,
+        "xor" => IntOp::Xor,
+        _ => return Ok(None),
+    };
+    let int = Type::named(ty).and_then(Type::int);
+    let Some(int) = int.filter(|int| int.bits == 32) else {
+        return Ok(None);
+    };
+    let mut args = NO_ARGS;
+    args[0] = operands.value()?;
+    args[1] = operands.int(32)?;
+    args[4] = operands.int(32)?;
+    Ok(Some((Op::Reduce(op, int), args, 0)))
+}
+
 fn matrices(op: Op, operands: &mut Operands) -> Result<Option<Decoded>> {
     let mut args = NO_ARGS;
     args[4] = operands.decoder.number(u64::from(u32::MAX));
-    let (list, mut counts) = (operands.list()?, [0; 3]);
-    for count in &mut counts {
-        *count = operands.list()?.1;
-    }
-    match (list.1, counts) {
-        (4, [4, 2, 4]) => Ok(Some((op, args, list.0))),
+    let (list, length) = operands.list()?;
+    let lengths = [
+        length,
+        operands.list()?.1,
+        operands.list()?.1,
+        operands.list()?.1,
+    ];
+    match lengths {
+        [4, 4, 2, 4] => Ok(Some((op, args, list))),
         _ => Err(operands.statement.error("vectors of other lengths")),
     }
 }

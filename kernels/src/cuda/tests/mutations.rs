@@ -189,6 +189,10 @@ fn prefill_misses_each_of_its_barriers_and_its_last_bytes() {
             _ => &["f16", "q4", "bf16"],
         };
         for head_dim in [64, 96, 128, 256] {
+            if target == 75 && head_dim > 64 {
+                // One kernel for all.
+                continue;
+            }
             let mut source = Source::AttentionPrefill;
             let mut scenes = Vec::new();
             for format in formats {
