@@ -1,7 +1,7 @@
 //! One block: whose turn it is, and who waits for whom.
 
 use crate::launch::{Launch, Turns};
-use crate::memory::Memory;
+use crate::memory::{Memory, Who};
 use crate::module::{Kernel, Special};
 use crate::op::{Instruction, Op};
 use crate::shared::{Now, Shared};
@@ -40,6 +40,8 @@ pub(crate) struct Block<'a> {
     /// Barriers so far, from 1.
     pub(crate) epoch: u32,
     pub(crate) warp_epochs: Vec<u32>,
+    /// Numbers of the launch and of the block in it.
+    numbers: (u32, u32),
     index: [u32; 3],
     pub(crate) instructions: u64,
 }
@@ -47,9 +49,9 @@ pub(crate) struct Block<'a> {
 impl<'a> Block<'a> {
     pub(crate) fn new(
         kernel: &'a Kernel,
-        constants: &'a [u8],
-        params: &'a [u8],
+        (constants, params): (&'a [u8], &'a [u8]),
         launch: &Launch,
+        (launch_number, number): (u32, u32),
         index: [u32; 3],
         memory: &'a mut Memory,
     ) -> Self {
@@ -88,6 +90,7 @@ impl<'a> Block<'a> {
             threads: (0..threads).map(thread).collect(),
             epoch: 1,
             warp_epochs: vec![0; threads as usize / WARP],
+            numbers: (launch_number, number),
             index,
             instructions: 0,
         }
@@ -145,6 +148,14 @@ impl<'a> Block<'a> {
             thread: thread as u32,
             epoch: self.epoch,
             warp_epoch: self.warp_epochs[thread / WARP],
+        }
+    }
+
+    pub(crate) fn who(&self, thread: usize) -> Who {
+        Who {
+            launch: self.numbers.0,
+            block: self.numbers.1,
+            thread: thread as u32,
         }
     }
 

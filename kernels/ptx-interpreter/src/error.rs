@@ -75,6 +75,18 @@ pub enum Fault {
         /// The other thread, or one of them.
         other: u32,
     },
+    /// A thread wrote what another of the same launch wrote, or read what another block wrote.
+    #[error(
+        "race on global memory at {address:#x} with thread {thread} of the block number {block}"
+    )]
+    GlobalRace {
+        /// First byte of the access.
+        address: u64,
+        /// Number of the other's block.
+        block: u32,
+        /// The other thread.
+        thread: u32,
+    },
     /// Not every thread of the block comes to the barrier.
     #[error("barrier that not every thread reaches (thread {other} {state})")]
     DivergentBarrier {

@@ -66,6 +66,7 @@ impl Module {
         let kernel = self.kernel(name)?;
         check(kernel, launch)?;
         let params = params(kernel, launch.arguments, memory)?;
+        let number = memory.begin_launch();
         let mut turns = Turns::new(launch.order);
         let mut counts = Counts::default();
         let [x, y, z] = launch.grid;
@@ -73,7 +74,8 @@ impl Module {
         turns.arrange(&mut order);
         for index in order {
             let at = [index % x, index / x % y, index / x / y];
-            let mut block = Block::new(kernel, &self.constants, &params, launch, at, memory);
+            let tables = (self.constants.as_slice(), params.as_slice());
+            let mut block = Block::new(kernel, tables, launch, (number, index), at, memory);
             counts.instructions += block.run(&mut turns)?;
             counts.threads += u64::from(launch.block.iter().product::<u32>());
         }

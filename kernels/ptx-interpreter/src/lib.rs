@@ -9,6 +9,7 @@
 //!   the wait, never before);
 //! - a race: two threads touch a byte of shared memory, one of them writing, with no `bar.sync` between them and, within a
 //!   warp, no `bar.warp.sync` of the whole warp either;
+//! - two threads of a launch that write the same byte of global memory, or a block that reads what another wrote;
 //! - a barrier or an operation of the warp that not all of its threads come to, and a kernel that never ends.
 //!
 //! An opcode with types or modifiers that are not known is an error when the text is parsed. So is an f32 sum or product

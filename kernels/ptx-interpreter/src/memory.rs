@@ -17,6 +17,16 @@ pub struct Buffer(usize);
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     buffers: Vec<Bytes>,
+    /// Launches so far.
+    launches: u32,
+}
+
+/// A thread of a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Who {
+    pub(crate) launch: u32,
+    pub(crate) block: u32,
+    pub(crate) thread: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -25,6 +35,8 @@ struct Bytes {
     bytes: Vec<u8>,
     /// Which bytes were written; empty where all were given.
     is_written: Vec<bool>,
+    /// Who wrote each byte last; empty before the first write.
+    writers: Vec<Who>,
 }
 
 impl Memory {
@@ -48,6 +60,7 @@ impl Memory {
             name: name.to_owned(),
             bytes,
             is_written,
+            writers: Vec::new(),
         });
         Buffer(self.buffers.len() - 1)
     }
@@ -128,9 +141,22 @@ impl Memory {
         }
     }
 
-    pub(crate) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
+    /// The number of a new launch, from 1.
+    pub(crate) fn begin_launch(&mut self) -> u32 {
+        self.launches += 1;
+        self.launches
+    }
+
+    /// Blocks run in no order, so what one wrote no other may read in the same launch.
+    pub(crate) fn read(&self, who: Who, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         let (index, at) = self.place(address, out.len() as u32)?;
         let buffer = &self.buffers[index];
+        if let Some(writers) = buffer.writers.get(at..at + out.len()) {
+            let is_raced = |w: &&Who| w.launch == who.launch && w.block != who.block;
+            if let Some(writer) = writers.iter().find(is_raced) {
+                return Err(writer.race(address));
+            }
+        }
         if let Some(written) = buffer.is_written.get(at..at + out.len())
             && let Some(i) = written.iter().position(|is| !is)
         {
@@ -143,13 +169,33 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+    /// No two threads of a launch write the same byte.
+    pub(crate) fn write(&mut self, who: Who, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let (index, at) = self.place(address, bytes.len() as u32)?;
         let buffer = &mut self.buffers[index];
+        if buffer.writers.is_empty() {
+            buffer.writers = vec![Who::default(); buffer.bytes.len()];
+        }
+        let writers = &mut buffer.writers[at..at + bytes.len()];
+        let is_raced = |w: &&Who| w.launch == who.launch && **w != who;
+        if let Some(writer) = writers.iter().find(is_raced) {
+            return Err(writer.race(address));
+        }
+        writers.fill(who);
         buffer.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         if let Some(written) = buffer.is_written.get_mut(at..at + bytes.len()) {
             written.fill(true);
         }
         Ok(())
+    }
+}
+
+impl Who {
+    fn race(&self, address: u64) -> Fault {
+        Fault::GlobalRace {
+            address,
+            block: self.block,
+            thread: self.thread,
+        }
     }
 }

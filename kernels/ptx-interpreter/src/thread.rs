@@ -156,7 +156,7 @@ impl Block<'_> {
                 let mut bytes = vec![0; size];
                 match value(self, args[4]) as usize {
                     0 => {}
-                    read if read == size => self.memory.read(from, &mut bytes)?,
+                    read if read == size => self.memory.read(self.who(thread), from, &mut bytes)?,
                     _ => return Err(Fault::Undefined("a copy of a part".into())),
                 }
                 let now = self.now(thread);
@@ -251,7 +251,9 @@ impl Block<'_> {
             Space::Local => return self.threads[thread].local.read(address, out),
             Space::Param => ("parameters", self.params),
             Space::Const => ("constants", self.constants),
-            Space::Global | Space::Generic => return self.memory.read(address, out),
+            Space::Global | Space::Generic => {
+                return self.memory.read(self.who(thread), address, out);
+            }
         };
         let at = inside(table.0, table.1.len(), address, out.len())?;
         out.copy_from_slice(&table.1[at..at + out.len()]);
@@ -272,7 +274,10 @@ impl Block<'_> {
                 self.shared.write(now, address, bytes)
             }
             Space::Local => self.threads[thread].local.write(address, bytes),
-            _ => self.memory.write(address, bytes),
+            _ => {
+                let who = self.who(thread);
+                self.memory.write(who, address, bytes)
+            }
         }
     }
 }

@@ -85,6 +85,40 @@ fn bounds_alignment_and_initialisation_are_exact() {
 }
 
 #[test]
+fn global_memory_is_written_by_one_thread_and_read_by_no_other_block() {
+    assert!(matches!(
+        fault(64, "", "st.global.u32 [%rd0], %r0;"),
+        Fault::GlobalRace { .. }
+    ));
+    let body = "mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd2, %r2, 128; add.s64 %rd1, %rd1, %rd2;
+        ld.global.u32 %r3, [%rd1]; st.global.u32 [%rd1], %r3; setp.eq.s32 %p1, %r2, 1; @%p1 ld.global.u32 %r3, [%rd0];";
+    let module = Module::parse(&kernel("", body)).unwrap();
+    let run = |blocks, order| {
+        let mut memory = Memory::new();
+        let out = memory.buffer("out", vec![0; 256]);
+        let launch = Launch {
+            grid: [blocks, 1, 1],
+            block: [32, 1, 1],
+            shared_bytes: 0,
+            arguments: &[Argument::Buffer(out)],
+            order,
+        };
+        module.run("k", &launch, &mut memory)?;
+        // Another launch comes after this one.
+        module.run("k", &launch, &mut memory)
+    };
+    assert!(run(1, Order::Forward).is_ok());
+    let result = run(2, Order::Forward);
+    assert!(matches!(
+        result,
+        Err(Error::Fault {
+            fault: Fault::GlobalRace { block: 0, .. },
+            ..
+        })
+    ));
+}
+
+#[test]
 fn barriers_that_not_all_reach_are_faults() {
     let divergent =
         |threads, body: &str| matches!(fault(threads, "", body), Fault::DivergentBarrier { .. });

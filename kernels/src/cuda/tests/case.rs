@@ -230,8 +230,12 @@ impl Case {
     }
 
     pub(super) fn check_decode(&self, order: usize) {
+        self.check_decode_for(targets(Source::AttentionDecode), order);
+    }
+
+    pub(super) fn check_decode_for(&self, targets: impl Iterator<Item = u32>, order: usize) {
         let want = self.reference(&self.sequence().1);
-        for target in targets(Source::AttentionDecode) {
+        for target in targets {
             let got = self.decoded(target, ORDERS[order % ORDERS.len()]);
             let error = Self::error(&got, &want);
             assert!(
