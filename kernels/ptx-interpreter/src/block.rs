@@ -96,8 +96,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// To the end of all threads; the instructions they took.
-    pub(crate) fn run(&mut self, turns: &mut Turns) -> Result<u64> {
+    /// To the end of all threads.
+    pub(crate) fn run(&mut self, turns: &mut Turns) -> Result<()> {
         let mut order: Vec<u32> = (0..self.threads.len() as u32).collect();
         turns.arrange(&mut order);
         loop {
@@ -116,7 +116,7 @@ impl<'a> Block<'a> {
             has_moved |= self.pass_barrier()?;
             if !has_moved {
                 return match self.threads.iter().all(|t| t.state == State::Exited) {
-                    true => Ok(self.instructions),
+                    true => Ok(()),
                     false => Err(self.stuck()),
                 };
             }

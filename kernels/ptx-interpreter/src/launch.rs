@@ -10,13 +10,9 @@ use crate::{Error, Result};
 pub enum Argument {
     /// The address of a buffer.
     Buffer(Buffer),
-    /// The address of that byte of a buffer.
-    Inside(Buffer, u64),
-    /// A pointer to nothing.
-    Null,
     /// A 32-bit number.
     U32(u32),
-    /// A 64-bit number.
+    /// A 64-bit number, also an address.
     U64(u64),
     /// A float.
     F32(f32),
@@ -48,27 +44,17 @@ pub struct Launch<'a> {
     pub order: Order,
 }
 
-/// What a launch took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Instructions of all threads.
-    pub instructions: u64,
-    /// Threads.
-    pub threads: u64,
-}
-
 impl Module {
     /// Runs a kernel to its end.
     ///
     /// # Errors
     /// [`Error::Launch`] when the launch does not fit the kernel, [`Error::Fault`] at the first thing a thread must not do.
-    pub fn run(&self, name: &str, launch: &Launch, memory: &mut Memory) -> Result<Counts> {
+    pub fn run(&self, name: &str, launch: &Launch, memory: &mut Memory) -> Result<()> {
         let kernel = self.kernel(name)?;
         check(kernel, launch)?;
         let params = params(kernel, launch.arguments, memory)?;
         let number = memory.begin_launch();
         let mut turns = Turns::new(launch.order);
-        let mut counts = Counts::default();
         let [x, y, z] = launch.grid;
         let mut order: Vec<u32> = (0..x * y * z).collect();
         turns.arrange(&mut order);
@@ -76,10 +62,9 @@ impl Module {
             let at = [index % x, index / x % y, index / x / y];
             let tables = (self.constants.as_slice(), params.as_slice());
             let mut block = Block::new(kernel, tables, launch, (number, index), at, memory);
-            counts.instructions += block.run(&mut turns)?;
-            counts.threads += u64::from(launch.block.iter().product::<u32>());
+            block.run(&mut turns)?;
         }
-        Ok(counts)
+        Ok(())
     }
 }
 
@@ -116,8 +101,6 @@ fn params(kernel: &Kernel, arguments: &[Argument], memory: &Memory) -> Result<Ve
     for (i, (argument, &(size, offset))) in arguments.iter().zip(&kernel.params).enumerate() {
         let value = match *argument {
             Argument::Buffer(buffer) => memory.address(buffer).to_le_bytes().to_vec(),
-            Argument::Inside(buffer, at) => (memory.address(buffer) + at).to_le_bytes().to_vec(),
-            Argument::Null => vec![0; 8],
             Argument::U64(value) => value.to_le_bytes().to_vec(),
             Argument::U32(value) => value.to_le_bytes().to_vec(),
             Argument::F32(value) => value.to_le_bytes().to_vec(),

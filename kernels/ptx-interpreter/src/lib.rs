@@ -37,6 +37,6 @@ mod types;
 mod warp;
 
 pub use error::{Error, Fault, Result};
-pub use launch::{Argument, Counts, Launch, Order};
+pub use launch::{Argument, Launch, Order};
 pub use memory::{Buffer, Memory};
 pub use module::{Kernel, Module};

@@ -46,7 +46,7 @@ pub(super) fn try_run(
         arguments: &arguments,
         order,
     };
-    module.run(&launch.kernel, &given, memory).map(|_| ())
+    module.run(&launch.kernel, &given, memory)
 }
 
 /// Runs a launch with the PTX that a device of this compute capability gets.
