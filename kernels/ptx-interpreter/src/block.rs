@@ -214,9 +214,6 @@ impl<'a> Block<'a> {
             return Ok(false);
         };
         let pc = self.threads[first].pc;
-        if let Some(gone) = self.threads.iter().position(|t| t.state == State::Exited) {
-            return Err(self.divergent(first, gone));
-        }
         if !self.threads.iter().all(|t| t.state == State::AtBarrier) {
             return Ok(false);
         }

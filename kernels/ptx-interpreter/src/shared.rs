@@ -231,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn a_write_races_with_any_of_several_warps_that_read() {
+        let mut shared = Shared::new(4, 0);
+        let mut out = [0; 4];
+        shared.write(at(0, 1, 0), 0, &[1; 4]).unwrap();
+        for thread in [0, 32, 0] {
+            shared.read(at(thread, 2, 0), 0, &mut out).unwrap();
+        }
+        assert!(is_race(shared.write(at(0, 2, 0), 0, &[2; 4])));
+        shared.write(at(0, 3, 0), 0, &[2; 4]).unwrap();
+    }
+
+    #[test]
     fn a_warp_orders_its_threads_by_its_own_barrier() {
         let mut shared = Shared::new(4, 0);
         let mut out = [0; 4];

@@ -55,6 +55,38 @@ fn a_warp_barrier_orders_its_warp_only() {
 }
 
 #[test]
+fn a_shuffle_orders_no_memory() {
+    let near = EXCHANGE.replace("32; and.b32 %r5, %r5, 63", "1; and.b32 %r5, %r5, 31");
+    let shuffle = near.replace("bar.sync 0;", "shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;");
+    assert!(matches!(fault(32, "", &shuffle), Fault::Race { .. }));
+}
+
+#[test]
+fn an_access_may_not_reach_over_the_end_of_a_buffer() {
+    let module = Module::parse(&kernel("", "ld.global.u32 %r1, [%rd0+4];")).unwrap();
+    let run = |len| {
+        let mut memory = Memory::new();
+        let buffer = memory.buffer("six bytes", vec![0; len]);
+        let launch = Launch {
+            grid: [1; 3],
+            block: [32, 1, 1],
+            shared_bytes: 0,
+            arguments: &[Argument::Buffer(buffer)],
+            order: Order::Forward,
+        };
+        module.run("k", &launch, &mut memory)
+    };
+    assert!(run(8).is_ok());
+    assert!(matches!(
+        run(6),
+        Err(Error::Fault {
+            fault: Fault::OutOfBounds { .. },
+            ..
+        })
+    ));
+}
+
+#[test]
 fn bounds_alignment_and_initialisation_are_exact() {
     let outside = |body: &str| matches!(fault(32, "", body), Fault::OutOfBounds { .. });
     assert!(outside("st.global.u32 [%rd0+128], %r0;"));
