@@ -34,7 +34,7 @@ pub struct AttentionParams {
 
 impl AttentionParams {
     /// The positions that the query at `position` sees.
-    fn visible(&self, position: usize) -> Range<usize> {
+    pub(crate) fn visible(&self, position: usize) -> Range<usize> {
         let end = position + 1;
         end.saturating_sub(self.window.unwrap_or(end))..end
     }

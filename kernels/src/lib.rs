@@ -8,11 +8,13 @@
 //!
 //! Operations are written once, over sixteen lanes (`lanes`), and compiled for each instruction set; `cpu` chooses at run
 //! time. The crate knows no file, token or tokenizer: who holds which slot and where weights come from is the caller's
-//! business. It does not compute on devices other than the CPU.
+//! business. It does not compute on devices other than the CPU: [`cuda`] holds the kernels for GPUs and how they are launched,
+//! and whoever has a driver launches them.
 
 mod arena;
 mod attention;
 mod cpu;
+pub mod cuda;
 mod error;
 mod exp;
 mod hadamard;

@@ -3,12 +3,14 @@
 //! `run` makes a fresh machine ready (system packages, default model, UI, release build) and opens the window;
 //! `test` makes it ready in the same way and then runs every check and test there is, in one fixed order.
 //! `model` does of all this only the fetching of the default model, for a plain `cargo test`.
+//! `kernels` compiles the CUDA sources to the PTX that is checked in; nothing else needs their compiler.
 //! All may be repeated: whatever is already there and right is left alone.
 //!
 //! It does not build installers (the hosted workflow does) and it changes nothing outside the checkout, the target
 //! folder, the system's package database (asked for aloud) and the application's data folder (the model).
 
 mod arrows;
+mod kernels;
 mod model;
 mod process;
 mod run;
@@ -26,7 +28,8 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "usage: cargo xtask run [-- ARGUMENTS OF THE APP]
        cargo xtask test
-       cargo xtask model    fetches the default model only";
+       cargo xtask model    fetches the default model only
+       cargo xtask kernels [--check]    compiles the CUDA kernels to their PTX, or compares";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
         Some("run") => run::run(&rest),
         Some("test") if rest.is_empty() => test::test(),
         Some("model") if rest.is_empty() => model(),
+        Some("kernels") if rest.is_empty() => kernels::kernels(false),
+        Some("kernels") if rest == ["--check"] => kernels::kernels(true),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -1,0 +1,149 @@
+//! Keys and values on the device, and writing them.
+
+use std::ops::Range;
+
+use super::launch::{MAX_HEAD_DIM, checked, number, numbers};
+use super::{Argument, Launch, Source};
+use crate::layout::{Side, TILE_TOKENS};
+use crate::{Error, KvDtype, KvLayout, Result};
+
+/// The keys and values of a sequence in one layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Kv {
+    /// Geometry of the slots.
+    pub layout: KvLayout,
+    /// The layer.
+    pub layer: usize,
+    /// Address of the block table: for each 64 positions the address of their slot (u64), which is a multiple of 16.
+    pub blocks: u64,
+    /// Address of the position of the first token of the call (u32). On the device, so that a graph can be replayed further on.
+    pub offset: u64,
+}
+
+/// Rows of activations `[tokens, heads * head_dim]`, which may be part of wider ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// Address of the first.
+    pub address: u64,
+    /// Elements from one to the next.
+    pub stride: usize,
+}
+
+/// The number of a format in the kernels.
+fn code(dtype: KvDtype) -> u32 {
+    match dtype {
+        KvDtype::F16 => 0,
+        KvDtype::Bf16 => 1,
+        KvDtype::Q8 => 2,
+        KvDtype::Q4 => 3,
+    }
+}
+
+impl Kv {
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
+        let head_dim = self.layout.head_dim;
+        if head_dim > MAX_HEAD_DIM || !head_dim.is_multiple_of(2) || !self.layout.is_sound() {
+            let reason = format!(
+                "heads of {head_dim} elements; the GPU takes even ones up to {MAX_HEAD_DIM}"
+            );
+            return Err(Error::argument(op, reason));
+        }
+        if self.layer >= self.layout.num_layers {
+            let reason = format!("layer {} of {}", self.layer, self.layout.num_layers);
+            return Err(Error::argument(op, reason));
+        }
+        Ok(())
+    }
+
+    /// Bytes from a slot's beginning to the layer's keys, or values.
+    pub(super) fn at(&self, side: Side) -> u64 {
+        self.layout.tile(side, self.layer, 0, 0).start as u64
+    }
+
+    pub(super) fn format(&self, side: Side) -> u32 {
+        code(self.layout.dtype(side))
+    }
+
+    /// Writes the keys and values of `tokens` tokens, from `offset` on, into their tiles.
+    ///
+    /// # Errors
+    /// When a size does not fit the kernel.
+    pub fn write(&self, keys: Rows, values: Rows, tokens: usize) -> Result<Launch> {
+        const OP: &str = "kv_write on the GPU";
+        self.check(OP)?;
+        let layout = &self.layout;
+        let [num_tokens, kv_heads, dim] =
+            numbers(OP, [tokens, layout.num_kv_heads, layout.head_dim])?;
+        let [key_stride, value_stride] = numbers(OP, [keys.stride, values.stride])?;
+        // As many tiles as the tokens touch when they begin at the end of one.
+        let tiles = number(OP, (tokens + TILE_TOKENS - 2) / TILE_TOKENS + 1)?;
+        let tile_bytes = layout
+            .tile_bytes(Side::Key)
+            .max(layout.tile_bytes(Side::Value));
+        let launch = Launch {
+            source: Source::KvWrite,
+            kernel: "kv_write".into(),
+            grid: [tiles, kv_heads, 2],
+            threads: 512,
+            shared_bytes: number(OP, tile_bytes)?,
+            arguments: vec![
+                Argument::Address(keys.address),
+                Argument::Address(values.address),
+                Argument::Address(self.blocks),
+                Argument::Address(self.offset),
+                Argument::U64(self.at(Side::Key)),
+                Argument::U64(self.at(Side::Value)),
+                Argument::U32(num_tokens),
+                Argument::U32(key_stride),
+                Argument::U32(value_stride),
+                Argument::U32(kv_heads),
+                Argument::U32(dim),
+                Argument::U32(self.format(Side::Key)),
+                Argument::U32(self.format(Side::Value)),
+            ],
+        };
+        match tokens {
+            0 => Err(Error::argument(OP, "no tokens")),
+            _ => checked(OP, launch),
+        }
+    }
+}
+
+/// Copies the bytes `range` of `num_slots` slots, whose addresses (u64) `slots` holds, to `staging`, one stretch after the other,
+/// or back. Both are addresses.
+///
+/// # Errors
+/// When a size does not fit the kernel.
+pub fn copy_blocks(
+    slots: u64,
+    staging: u64,
+    range: Range<usize>,
+    num_slots: usize,
+    to_slots: bool,
+) -> Result<Launch> {
+    const OP: &str = "copy_blocks on the GPU";
+    const PIECE_BYTES: usize = 16;
+    /// Of one block of threads.
+    const BLOCK_BYTES: usize = 1024 * PIECE_BYTES;
+    let is_whole = range.start.is_multiple_of(PIECE_BYTES) && range.end.is_multiple_of(PIECE_BYTES);
+    if !is_whole || range.is_empty() {
+        let reason = format!("bytes {range:?} of a slot are no whole pieces of {PIECE_BYTES}");
+        return Err(Error::argument(OP, reason));
+    }
+    let [blocks, num_slots] = numbers(OP, [range.len().div_ceil(BLOCK_BYTES), num_slots])?;
+    let launch = Launch {
+        source: Source::CopyBlocks,
+        kernel: "copy_blocks".into(),
+        grid: [blocks, num_slots, 1],
+        threads: 256,
+        shared_bytes: 0,
+        arguments: vec![
+            Argument::Address(slots),
+            Argument::Address(staging),
+            Argument::U64(range.start as u64),
+            Argument::U64(range.len() as u64),
+            Argument::U32(u32::from(to_slots)),
+        ],
+    };
+    checked(OP, launch)
+}

@@ -1,0 +1,12 @@
+//! The shipped PTX, run by the interpreter, against the CPU's own code and f64 references.
+
+mod case;
+mod copy;
+mod decode;
+mod device;
+mod elementwise;
+mod launches;
+mod mutations;
+mod prefill;
+mod sample;
+mod write;
