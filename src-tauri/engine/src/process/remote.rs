@@ -200,6 +200,10 @@ impl Shared {
                     state.passphrases.truncate(2);
                 }
             }
+            // Whatever else uses a model has it loaded.
+            request if request.is_use() && state.load.is_none() => {
+                state.load = Some(Request::Load { name: None });
+            }
             _ => {}
         }
         if let Link::Down { code, message } = &state.link {
