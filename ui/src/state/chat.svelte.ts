@@ -308,7 +308,7 @@ export class Chat {
         end(false);
         if (event.code === 'engine_restarted') {
           // The history knows what was written until then, and the reply can go on from there.
-          this.fail(event, null);
+          this.fail({ code: event.code, message: '' }, null);
           void this.load();
         } else this.fail(event, this.retryOf(stream));
         break;

@@ -51,7 +51,7 @@ test('conversations are grouped by day, newest first', () => {
 });
 
 test('every code has words and a way out', () => {
-  for (const code of ['model_missing', 'model_broken', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'engine_restarted', 'engine_unavailable', 'internal']) {
+  for (const code of ['model_missing', 'model_broken', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'engine_unavailable', 'internal']) {
     const problem = problemOf({ code, message: 'detail' }, true);
     expect(problem.code).toBe(code);
     expect(problem.detail).toBe('detail');
