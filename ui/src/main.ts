@@ -6,6 +6,7 @@ import '@fontsource-variable/jetbrains-mono/wght.css';
 import '@fontsource-variable/jetbrains-mono/wght-italic.css';
 import './styles/tokens.css';
 import './styles/base.css';
+import './styles/part.css';
 import './styles/prose.css';
 import { mount } from 'svelte';
 import { openBackend } from './backend';

@@ -241,7 +241,8 @@ fn balanced_keys_are_rounded_with_less_error() {
         )
     };
     let (plain, balanced) = (of(false), of(true));
-    assert!(balanced < 0.6 * plain, "{balanced} of {plain}");
+    // Half of these angles turn within a block, where there is little to take off.
+    assert!(balanced < 0.8 * plain, "{balanced} of {plain}");
 }
 
 #[test]
