@@ -1,6 +1,5 @@
 //! Memory: what it is used for, what a model would take, and giving it back.
 
-use engine::machine::Machine;
 use engine::{
     Circumstances, DiskPlan, EngineConfig, MemoryLimits, MemoryPlan, MemoryStats, Released,
     catalog, plan_of, reserves_context,
@@ -30,7 +29,8 @@ pub(crate) fn plan_model(
     let limits = MemoryLimits::read(&app.history())?;
     let disk = app.engine.cache_stats()?;
     let around = Circumstances {
-        machine: Machine::now(),
+        // As the engine's process sees it: what that holds would be given back for another model.
+        machine: app.engine.memory()?.machine,
         threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
         reserves_context: reserves_context(&app.history(), &name)?,
