@@ -18,7 +18,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             .cargo("build")
             .args(["--release", "--locked", "--package", "reprise"])
             .args(["--package", "reprise-engine"])
-            .args(["--features", "custom-protocol"]),
+            .args(["--features", "reprise/custom-protocol"]),
     )?;
     let app = workspace.binary("release", "reprise");
     if no_display() {
