@@ -2,12 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use tests::prose;
+use tests::{Cli, prose};
 
 use crate::resume::prepare_for;
 use crate::window::{Window, kill};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keys and values of 64 tokens of the default model in q8.
+const BLOCK_BYTES: u64 = 64 * 12_240;
+
+/// Bytes of blocks on disk, as the application says.
+fn saved_bytes(cli: &Cli) -> u64 {
+    let stats = cli.run(&["engine", "memory"]).pop().expect("a line");
+    stats["disk"]["cached_bytes"].as_u64().expect("bytes")
+}
 
 #[tokio::test]
 async fn an_engine_killed_in_mid_reply_leaves_the_window_and_what_was_written_and_the_next_turn_restores()
@@ -17,8 +26,14 @@ async fn an_engine_killed_in_mid_reply_leaves_the_window_and_what_was_written_an
     let window = Window::open(home.path()).await;
     window.click("conversation-item").await;
     let first = window.say(&prose(0, 150)).await;
-    // What is new goes to disk when the turn has ended.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // What is new goes to disk when the turn has ended: the command line hears how much is there.
+    let whole_blocks = u64::from(first.prefill.expect("counts").computed / 64);
+    let cli = Cli::new(&home.path().join("reprise"));
+    let start = Instant::now();
+    while saved_bytes(&cli) < whole_blocks * BLOCK_BYTES {
+        assert!(start.elapsed() < PATIENCE, "nothing is saved");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 
     window
         .write("composer", "Write a very long story about a lighthouse.")

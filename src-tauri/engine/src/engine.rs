@@ -15,7 +15,7 @@ use crate::desk::Desk;
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
 use crate::privacy::{PrivacyState, Rewriting};
-use crate::process::EngineProcess;
+use crate::process::{EngineProcess, remote};
 use crate::request::{Answer, Envelope, Request, TurnEvents};
 use crate::turn::{ContextUse, EditCost, Turn};
 use crate::worker::Worker;
@@ -101,7 +101,7 @@ impl Engine {
     pub fn spawn(process: EngineProcess) -> Result<Self> {
         let (requests, inbox) = channel();
         Ok(Self {
-            thread: Some(process.spawn(inbox)?),
+            thread: Some(remote::spawn(process, inbox)?),
             requests: Some(requests),
         })
     }

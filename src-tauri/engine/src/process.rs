@@ -4,20 +4,22 @@
 //! requests and answers as in one process, each a frame (`frame`). The process says which protocol and version it speaks
 //! before anything else, opens the data folder that its parent holds the lock of, and is then ready. Here:
 //!
+//! - `program`: the process as a program: its start and its end.
 //! - `remote`: the parent's side. It passes requests on and answers back, starts the process again when it ends unasked, and
 //!   says so to everybody who waits for an answer that cannot be had any more.
 //! - [`host`]: the process's side. It ends, saved, when its parent closes the stream, by intent or by dying.
 
 pub(crate) mod frame;
 pub mod host;
-mod remote;
+mod program;
+pub(crate) mod remote;
 
 use serde::{Deserialize, Serialize};
 use store::Passphrase;
 
 use crate::request::{Answer, Request};
 
-pub use remote::EngineProcess;
+pub use program::EngineProcess;
 
 /// Raised with any change of the frames below or of what is in them.
 pub(crate) const PROTOCOL: u32 = 1;

@@ -83,9 +83,10 @@ fn an_engine_killed_in_mid_reply_starts_again_and_the_next_turn_restores() {
     let mut chat = Chat::new(Subject::Real);
     chat.restart_apart();
     let first = chat.say(&prose(0, 200));
-    // What is said in idle moments is saved then.
+    // What is new goes to disk when the turn has ended.
+    let whole_blocks = u64::from(first.prefill.computed / 64);
     wait_for("the first turn is saved", || {
-        chat.engine().cache_stats().unwrap().num_blocks > 0
+        chat.engine().cache_stats().unwrap().num_blocks >= whole_blocks
     });
     let before = engine_of(&chat);
     let (shown, end) = break_off(&mut chat, "-KILL");
