@@ -8,8 +8,10 @@
 //! - **by rows** (`rows`), for few: all threads work on the same tokens, each on its rows of every matrix, and meet after
 //!   each product.
 
+mod measure;
 mod panels;
 mod rows;
+mod shapes;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +19,7 @@ use std::ops::Range;
 
 use crate::attention::{Attention, Centers, Queries, Scratch};
 use crate::hadamard::hadamard;
-use crate::key_balance::{HeadSums, KeyBalance};
+use crate::key_balance::KeyBalance;
 use crate::kv_write::Rounded;
 use crate::layout::{Side, TILE_TOKENS};
 use crate::output::Shared;
@@ -110,66 +112,7 @@ impl Layers {
     /// Layers over keys and values laid out as `layout`; an error if a shape does not fit. The format is that of the pool at
     /// each call.
     pub fn new(layers: Vec<Layer>, params: LayerParams, layout: KvLayout) -> Result<Layers> {
-        let misfit = |reason: String| Err(Error::argument(OP, reason));
-        let (Some(first), q) = (layers.first(), params.num_heads * layout.head_dim) else {
-            return misfit("none".into());
-        };
-        if layout.num_layers != layers.len() {
-            return misfit(format!("{} layers for {layout:?}", layers.len()));
-        }
-        if params.num_heads == 0
-            || layout.num_kv_heads == 0
-            || !params.num_heads.is_multiple_of(layout.num_kv_heads)
-            || !layout.head_dim.is_multiple_of(2)
-            || !layout.is_sound()
-        {
-            return misfit(format!("{} heads for {layout:?}", params.num_heads));
-        }
-        if params.attention.window == Some(0) {
-            return misfit("a window of 0 tokens".into());
-        }
-        let (hidden, inner) = (first.attention_norm.len(), first.gate.rows());
-        let kv = layout.row_elems();
-        for (i, layer) in layers.iter().enumerate() {
-            let matrices = [
-                ("query", &layer.query.weight, q, hidden),
-                ("key", &layer.key.weight, kv, hidden),
-                ("value", &layer.value.weight, kv, hidden),
-                ("output", &layer.output, hidden, q),
-                ("gate", &layer.gate, inner, hidden),
-                ("up", &layer.up, inner, hidden),
-                ("down", &layer.down, hidden, inner),
-            ];
-            for (name, matrix, rows, cols) in matrices {
-                if (matrix.rows(), matrix.cols()) != (rows, cols) {
-                    return misfit(format!(
-                        "{name} of layer {i}: {matrix:?}, not {rows} x {cols}"
-                    ));
-                }
-            }
-            let norms = layer.head_norms.iter().flat_map(|(q, k)| [q, k]);
-            let vectors = [
-                (&layer.attention_norm, hidden),
-                (&layer.feed_forward_norm, hidden),
-            ];
-            let biases = [(&layer.query, q), (&layer.key, kv), (&layer.value, kv)];
-            let vectors = vectors
-                .into_iter()
-                .chain(norms.map(|norm| (norm, layout.head_dim)))
-                .chain(
-                    biases
-                        .iter()
-                        .filter_map(|(p, rows)| Some((p.bias.as_ref()?, *rows))),
-                );
-            for (vector, len) in vectors {
-                if vector.len() != len {
-                    return misfit(format!(
-                        "a vector of {} in layer {i}, not {len}",
-                        vector.len()
-                    ));
-                }
-            }
-        }
+        let (hidden, inner) = shapes::check(&layers, &params, &layout)?;
         Ok(Layers {
             layers,
             params,
@@ -195,35 +138,6 @@ impl Layers {
     /// With `last_only` every key and value is written, but only the last token's row of `x` is the result.
     pub fn forward(&self, team: &Team, x: &mut [f32], place: Place, last_only: bool) -> Result<()> {
         self.walk(team, x, place, last_only, None)
-    }
-
-    /// Runs the tokens of a whole sequence as `forward` does, and finds from their keys and queries what balances keys.
-    pub fn measure(&self, team: &Team, x: &mut [f32], place: Place) -> Result<KeyBalance> {
-        let (n, dim) = (x.len() / self.hidden, self.layout.head_dim);
-        let half = dim / 2;
-        if place.offset != 0 || n == 0 || place.cos.len().min(place.sin.len()) < BLOCK_TOKENS * half
-        {
-            return Err(Error::argument(
-                OP,
-                "keys are measured over a whole sequence",
-            ));
-        }
-        let (layers, kv_heads) = (self.layers.len(), self.layout.num_kv_heads);
-        let of_token = (1 + self.params.num_heads / kv_heads) * dim;
-        let mut samples = vec![0f32; layers * kv_heads * n * of_token];
-        self.walk(team, x, place, false, Some(Shared::new(&mut samples)))?;
-        let heads = samples.chunks_exact(n * of_token).map(|head| {
-            let mut tokens = head
-                .chunks_exact(of_token)
-                .map(|sample| sample.split_at(dim));
-            let (first, _) = tokens.next().expect("a token");
-            let mut sums = HeadSums::new(first);
-            tokens.for_each(|(key, queries)| sums.add(key, queries));
-            sums
-        });
-        let sums: Vec<HeadSums> = heads.collect();
-        let angles = (place.cos, place.sin);
-        Ok(KeyBalance::of(&sums, angles, self.params.rope_kind))
     }
 
     fn walk(

@@ -110,7 +110,7 @@ mod tests {
     use kernels::KvFormat;
 
     #[test]
-    fn any_difference_that_changes_a_block_changes_the_fingerprint() {
+    fn law_5_any_difference_that_changes_a_block_changes_the_fingerprint() {
         let base = ModelConfig {
             architecture: Architecture::Llama,
             num_layers: 2,

@@ -1,13 +1,13 @@
 //! One conversation in a real engine over a real data folder.
 
 mod privacy;
+mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{
     Answer, ContextUse, EditCost, Engine, EngineConfig, EngineProcess, MemoryLimits, Request,
-    Shorten, Turn, TurnEvent, TurnOptions,
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
@@ -246,81 +246,6 @@ impl Chat {
             .expect("history")
     }
 
-    /// Sends a message after the active leaf.
-    pub fn say(&mut self, text: &str) -> Outcome {
-        let conversation = self.conversation.clone();
-        self.say_in(&conversation, text)
-    }
-
-    /// Sends a message in another conversation.
-    pub fn say_in(&mut self, conversation: &ConversationId, text: &str) -> Outcome {
-        self.turn(Turn::Send {
-            conversation: conversation.clone(),
-            parent: None,
-            text: text.to_owned(),
-            options: self.options(),
-        })
-    }
-
-    /// Sends a message after `parent`.
-    pub fn say_after(&mut self, parent: &MessageId, text: &str) -> Outcome {
-        self.turn(Turn::Send {
-            conversation: self.conversation.clone(),
-            parent: Some(parent.clone()),
-            text: text.to_owned(),
-            options: self.options(),
-        })
-    }
-
-    /// Edits a message.
-    pub fn edit(&mut self, message: &MessageId, text: &str) -> Outcome {
-        self.turn(Turn::Edit {
-            conversation: self.conversation.clone(),
-            message: message.clone(),
-            text: text.to_owned(),
-            options: self.options(),
-        })
-    }
-
-    /// Has a reply written again.
-    pub fn regenerate(&mut self, message: &MessageId) -> Outcome {
-        self.turn(Turn::Regenerate {
-            conversation: self.conversation.clone(),
-            message: message.clone(),
-            options: self.options(),
-        })
-    }
-
-    /// Has a reply go on.
-    pub fn go_on(&mut self, message: &MessageId) -> Outcome {
-        self.turn(Turn::Continue {
-            conversation: self.conversation.clone(),
-            message: message.clone(),
-            options: self.options(),
-        })
-    }
-
-    /// Goes on in a shorter branch; everything that happened.
-    pub fn shorten(&mut self, how: Shorten) -> Vec<TurnEvent> {
-        let turn = Turn::Shorten {
-            conversation: self.conversation.clone(),
-            how,
-            options: self.options(),
-        };
-        self.engine().submit(turn).collect()
-    }
-
-    /// Sends a message after the active leaf; everything that happened.
-    pub fn try_to_say(&mut self, text: &str) -> Vec<TurnEvent> {
-        let turn = Turn::Send {
-            conversation: self.conversation.clone(),
-            parent: None,
-            text: text.to_owned(),
-            options: self.options(),
-        };
-        self.engine().submit(turn).collect()
-    }
-
     /// The messages of the branch that is shown, first to last.
     pub fn shown(&self) -> Vec<Message> {
         let history = self.history();
@@ -363,38 +288,6 @@ impl Chat {
             .expect("context")
     }
 
-    /// Runs a turn to its end; it must finish.
-    pub fn turn(&mut self, turn: Turn) -> Outcome {
-        let events: Vec<TurnEvent> = self.engine().submit(turn).collect();
-        self.outcome(&events)
-    }
-
-    /// What the last of `events` says; it must be `Finished`, and agree with what is stored.
-    pub fn outcome(&self, events: &[TurnEvent]) -> Outcome {
-        let Some(TurnEvent::Finished {
-            message,
-            text,
-            state,
-            prefill,
-            prompt_tokens,
-            ..
-        }) = events.last()
-        else {
-            panic!("the turn did not finish: {events:?}");
-        };
-        let stored = self.history().message(message).expect("reply");
-        assert_eq!(&stored.text, text, "what was reported is what is stored");
-        let ids = self.tokens(message);
-        Outcome {
-            message: message.clone(),
-            text: text.clone(),
-            ids,
-            state: *state,
-            prefill: *prefill,
-            prompt_tokens: *prompt_tokens,
-        }
-    }
-
     /// Stored token ids of a message.
     pub fn tokens(&self, message: &MessageId) -> Vec<u32> {
         self.history()
@@ -433,14 +326,6 @@ impl Chat {
             .iter()
             .flat_map(|message| self.tokens(&message.id))
             .collect()
-    }
-
-    fn options(&self) -> TurnOptions {
-        TurnOptions {
-            greedy: true,
-            seed: None,
-            max_tokens: Some(self.max_tokens),
-        }
     }
 }
 

@@ -79,7 +79,7 @@ fn an_engine_in_its_own_process_says_what_one_in_this_process_says() {
 }
 
 #[test]
-fn an_engine_killed_in_mid_reply_starts_again_and_the_next_turn_restores() {
+fn law_6_an_engine_killed_in_mid_reply_starts_again_and_the_next_turn_restores() {
     let mut chat = Chat::new(Subject::Real);
     chat.restart_apart();
     let first = chat.say(&prose(0, 200));
