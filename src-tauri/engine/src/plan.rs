@@ -15,7 +15,7 @@ use crate::machine::Machine;
 pub const CONVERSATION_TOKENS: u64 = 4096;
 /// What the program takes before it has a model: its code, libraries, the history, the window's own process not counted.
 /// Measured; see `tests/integration/memory`.
-const PROGRAM_BYTES: u64 = 12 << 20;
+const PROGRAM_BYTES: u64 = 17 << 20;
 /// Blocks on their way from the pool to disk, beside the pool, in a usual moment.
 const BLOCKS_IN_FLIGHT: u64 = 3;
 /// Largest pool that is chosen without being asked for, in bytes and in full contexts; one context is never too many.
