@@ -7,16 +7,25 @@
 
 mod attention;
 mod blocks;
+mod device;
 mod elementwise;
 mod launch;
 mod ptx;
 mod sample;
+mod slots;
+mod staging;
 #[cfg(test)]
 mod tests;
+mod unavailable;
 
 pub use attention::Attention;
 pub use blocks::{Kv, Rows, copy_blocks};
+pub(crate) use device::Buffer;
+pub use device::{Device, DeviceInfo, DeviceMemory, devices};
 pub use elementwise::{add_rms_norm, rope, swiglu};
 pub use launch::{Argument, Launch};
 pub use ptx::Source;
 pub use sample::{Cuts, UNDECIDED, sample_greedy, sample_top_k};
+pub(crate) use slots::DeviceSlots;
+pub use slots::clear_tokens;
+pub use unavailable::Unavailable;

@@ -19,6 +19,16 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// The GPU's driver refused a call, or a kernel went wrong on the GPU: after the latter every call fails.
+    #[error(
+        "the GPU failed to {attempt} ({reason}); restart Reprise, or choose the CPU in the settings"
+    )]
+    Device {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The driver's name for what is wrong.
+        reason: String,
+    },
 }
 
 /// The crate's result.

@@ -2,8 +2,9 @@
 //!
 //! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::cuda::{Device, DeviceSlots};
 use crate::layout::{BLOCK_TILES, Side, TILE_TOKENS};
 use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
@@ -17,8 +18,9 @@ pub struct KvPool {
     layout: KvLayout,
     num_slots: usize,
     slots_per_chunk: usize,
-    /// Readers share it; whoever writes slots has it alone.
+    /// Readers share it; whoever writes slots has it alone. Empty where the slots are on a device.
     chunks: RwLock<Vec<Option<Pages>>>,
+    on_device: Option<DeviceSlots>,
 }
 
 impl KvPool {
@@ -44,7 +46,34 @@ impl KvPool {
             num_slots,
             slots_per_chunk,
             chunks: RwLock::new(chunks.collect()),
+            on_device: None,
         })
+    }
+
+    /// As `new`, in the memory of a device, where there is one.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn on(device: Option<Arc<Device>>, layout: KvLayout, num_slots: usize) -> Result<Self> {
+        let pool = Self::new(layout, num_slots)?;
+        let Some(device) = device else {
+            return Ok(pool);
+        };
+        let chunks = std::mem::take(&mut *pool.write()).len();
+        Ok(Self {
+            on_device: Some(DeviceSlots::new(
+                device,
+                layout,
+                pool.slots_per_chunk,
+                chunks,
+            )),
+            ..pool
+        })
+    }
+
+    /// The slots, where they are on a device.
+    pub(crate) fn on_device(&self) -> Option<&DeviceSlots> {
+        self.on_device.as_ref()
     }
 
     /// As `new`, with the memory of all slots.
@@ -81,10 +110,13 @@ impl KvPool {
     pub fn reserve(&self, slot: u32) -> Result<()> {
         self.check_slot("reserve slot", slot)?;
         let chunk = slot as usize / self.slots_per_chunk;
+        let first = chunk * self.slots_per_chunk;
+        let num_slots = self.slots_per_chunk.min(self.num_slots - first);
+        if let Some(slots) = &self.on_device {
+            return slots.reserve(chunk, num_slots);
+        }
         let mut chunks = self.write();
         if chunks[chunk].is_none() {
-            let first = chunk * self.slots_per_chunk;
-            let num_slots = self.slots_per_chunk.min(self.num_slots - first);
             let bytes = num_slots * self.layout.slot_bytes();
             chunks[chunk] = Some(Pages::new(bytes).ok_or(Error::Memory { bytes })?);
         }
@@ -93,12 +125,18 @@ impl KvPool {
 
     /// Whether a slot has memory.
     pub fn is_reserved(&self, slot: u32) -> bool {
+        if let Some(slots) = &self.on_device {
+            return slots.is_reserved(slot);
+        }
         let chunk = slot as usize / self.slots_per_chunk;
         self.read().get(chunk).is_some_and(Option::is_some)
     }
 
     /// Gives the memory of a chunk back to the system; what its slots held is gone.
     pub fn give_back(&self, chunk: usize) {
+        if let Some(slots) = &self.on_device {
+            return slots.give_back(chunk);
+        }
         if let Some(chunk) = self.write().get_mut(chunk) {
             *chunk = None;
         }
@@ -106,6 +144,9 @@ impl KvPool {
 
     /// Bytes of memory that the pool has from the system.
     pub fn reserved_bytes(&self) -> usize {
+        if let Some(slots) = &self.on_device {
+            return slots.reserved_bytes();
+        }
         self.read().iter().flatten().map(Pages::len).sum()
     }
 
@@ -116,6 +157,10 @@ impl KvPool {
     pub fn read_slot(&self, slot: u32, out: &mut [u8]) -> Result<()> {
         const OP: &str = "read slot";
         self.check_bytes(OP, out.len())?;
+        if let Some(slots) = &self.on_device {
+            self.check_slot(OP, slot)?;
+            return slots.read(slot, out);
+        }
         let chunks = self.read();
         let from = self.slot(OP, &chunks, slot)?;
         // SAFETY: a slot, which nobody writes while the lock is shared.
@@ -130,6 +175,10 @@ impl KvPool {
     pub fn write_slot(&self, slot: u32, bytes: &[u8]) -> Result<()> {
         const OP: &str = "write slot";
         self.check_bytes(OP, bytes.len())?;
+        if let Some(slots) = &self.on_device {
+            self.check_slot(OP, slot)?;
+            return slots.write(slot, bytes);
+        }
         let chunks = self.write();
         let to = self.slot(OP, &chunks, slot)?;
         // SAFETY: a slot, which is ours while we have the lock.
@@ -137,7 +186,30 @@ impl KvPool {
         Ok(())
     }
 
-    /// The bytes of several slots, all different, to be filled at once.
+    /// Lets `read` fill several slots, all different, at once, and say how many of them, from the first on, are good. Those of
+    /// a device are filled in memory of the host, from which the good ones are copied.
+    ///
+    /// # Errors
+    /// When one of them does not exist, has no memory, or is named twice; when the device fails.
+    pub fn fill(
+        &mut self,
+        slots: &[u32],
+        read: impl FnOnce(&mut [&mut [u8]]) -> usize,
+    ) -> Result<usize> {
+        if self.on_device.is_none() {
+            return Ok(read(&mut self.slots_mut(slots)?));
+        }
+        let slot_bytes = self.layout.slot_bytes();
+        let mut bytes = vec![0; slots.len() * slot_bytes];
+        let mut parts: Vec<&mut [u8]> = bytes.chunks_exact_mut(slot_bytes).collect();
+        let num_good = read(&mut parts);
+        for (slot, part) in slots.iter().zip(&parts).take(num_good) {
+            self.write_slot(*slot, part)?;
+        }
+        Ok(num_good)
+    }
+
+    /// The bytes of several slots, all different, to be filled at once; an error where they are on a device.
     ///
     /// # Errors
     /// When one of them does not exist, has no memory, or is named twice.
@@ -164,6 +236,10 @@ impl KvPool {
     /// # Errors
     /// When there is no such slot or it has no memory.
     pub fn clear_slot(&self, slot: u32) -> Result<()> {
+        if let Some(slots) = &self.on_device {
+            self.check_slot("clear slot", slot)?;
+            return slots.clear(slot);
+        }
         let chunks = self.write();
         let to = self.slot("clear slot", &chunks, slot)?;
         // SAFETY: a slot, which is ours while we have the lock.
@@ -181,11 +257,16 @@ impl KvPool {
             let reason = format!("{num_tokens} tokens do not fit a block of {BLOCK_TOKENS}");
             return Err(Error::argument(OP, reason));
         }
-        let chunks = self.write();
-        let (from, to) = (self.slot(OP, &chunks, from)?, self.slot(OP, &chunks, to)?);
         if from == to {
             return Err(Error::argument(OP, "a slot onto itself"));
         }
+        if let Some(slots) = &self.on_device {
+            self.check_slot(OP, from)?;
+            self.check_slot(OP, to)?;
+            return slots.copy(from, to, num_tokens);
+        }
+        let chunks = self.write();
+        let (from, to) = (self.slot(OP, &chunks, from)?, self.slot(OP, &chunks, to)?);
         let layout = &self.layout;
         // SAFETY: both slots are ours while we have the lock, and they do not overlap.
         let (from, to) = unsafe {
@@ -262,10 +343,13 @@ impl KvPool {
             slot as usize / self.slots_per_chunk,
             slot as usize % self.slots_per_chunk,
         );
-        match &chunks[chunk] {
+        match chunks.get(chunk).and_then(Option::as_ref) {
             // SAFETY: inside the chunk.
             Some(pages) => Ok(unsafe { pages.as_ptr().add(at * self.layout.slot_bytes()) }),
-            None => Err(Error::argument(op, format!("slot {slot} has no memory"))),
+            None => Err(Error::argument(
+                op,
+                format!("slot {slot} has no memory here"),
+            )),
         }
     }
 

@@ -45,6 +45,15 @@ pub struct Launch<'a> {
 }
 
 impl Module {
+    /// Bytes of each parameter of a kernel, in order.
+    ///
+    /// # Errors
+    /// When there is no such kernel.
+    pub fn parameter_bytes(&self, name: &str) -> Result<Vec<u32>> {
+        let params = &self.kernel(name)?.params;
+        Ok(params.iter().map(|(bytes, _)| *bytes).collect())
+    }
+
     /// Runs a kernel to its end.
     ///
     /// # Errors

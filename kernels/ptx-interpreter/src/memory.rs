@@ -110,6 +110,52 @@ impl Memory {
         self.buffers[buffer.0].is_written.iter().all(|&is| is)
     }
 
+    /// Ends a buffer: any access to it is an error from now on.
+    pub fn give_back(&mut self, buffer: Buffer) {
+        let buffer = &mut self.buffers[buffer.0];
+        buffer.bytes = Vec::new();
+        buffer.is_written = Vec::new();
+        buffer.writers = Vec::new();
+        buffer.name.push_str(", given back");
+    }
+
+    /// Writes bytes from outside, to an address in a buffer.
+    ///
+    /// # Errors
+    /// When they are not all inside.
+    pub fn put(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let (index, at) = self.stretch(address, bytes.len())?;
+        let buffer = &mut self.buffers[index];
+        buffer.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        if let Some(written) = buffer.is_written.get_mut(at..at + bytes.len()) {
+            written.fill(true);
+        }
+        Ok(())
+    }
+
+    /// Reads bytes from outside, from an address in a buffer.
+    ///
+    /// # Errors
+    /// When they are not all inside, or nobody wrote one of them.
+    pub fn get(&self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let (index, at) = self.stretch(address, out.len())?;
+        let buffer = &self.buffers[index];
+        buffer.check_written(address, at, out.len())?;
+        out.copy_from_slice(&buffer.bytes[at..at + out.len()]);
+        Ok(())
+    }
+
+    /// The buffer, and the range in it, of an access of any length and alignment.
+    fn stretch(&self, address: u64, bytes: usize) -> Result<(usize, usize), Fault> {
+        let (index, at) = self.place(address, 1)?;
+        match at + bytes <= self.buffers[index].bytes.len() {
+            true => Ok((index, at)),
+            false => self
+                .place(address + bytes as u64 - 1, 1)
+                .map(|_| (index, at)),
+        }
+    }
+
     /// The buffer, and the range in it, of an access.
     #[inline(always)]
     fn place(&self, address: u64, bytes: u32) -> Result<(usize, usize), Fault> {
@@ -157,14 +203,7 @@ impl Memory {
                 return Err(writer.race(address));
             }
         }
-        if let Some(written) = buffer.is_written.get(at..at + out.len())
-            && let Some(i) = written.iter().position(|is| !is)
-        {
-            return Err(Fault::Uninitialised {
-                space: buffer.name.clone(),
-                address: address + i as u64,
-            });
-        }
+        buffer.check_written(address, at, out.len())?;
         out.copy_from_slice(&buffer.bytes[at..at + out.len()]);
         Ok(())
     }
@@ -187,6 +226,22 @@ impl Memory {
             written.fill(true);
         }
         Ok(())
+    }
+}
+
+impl Bytes {
+    #[inline(always)]
+    fn check_written(&self, address: u64, at: usize, len: usize) -> Result<(), Fault> {
+        match self.is_written.get(at..at + len) {
+            Some(written) => match written.iter().position(|is| !is) {
+                Some(i) => Err(Fault::Uninitialised {
+                    space: self.name.clone(),
+                    address: address + i as u64,
+                }),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Rows {
 }
 
 /// The number of a format in the kernels.
-fn code(dtype: KvDtype) -> u32 {
+pub(super) fn code(dtype: KvDtype) -> u32 {
     match dtype {
         KvDtype::F16 => 0,
         KvDtype::Bf16 => 1,

@@ -21,6 +21,8 @@ pub enum Source {
     Sample,
     /// `copy_blocks.cu`
     CopyBlocks,
+    /// `clear_tokens.cu`
+    ClearTokens,
 }
 
 macro_rules! text {
@@ -31,7 +33,7 @@ macro_rules! text {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 9] = [
+    pub const ALL: [Source; 10] = [
         Self::KvWrite,
         Self::Rope,
         Self::RmsNorm,
@@ -41,6 +43,7 @@ impl Source {
         Self::AttentionPrefillMma,
         Self::Sample,
         Self::CopyBlocks,
+        Self::ClearTokens,
     ];
 
     /// Its texts and the compute capability that each needs at least, the lowest first.
@@ -58,6 +61,7 @@ impl Source {
             Self::AttentionPrefillMma => &[(80, text!("paged_attention_prefill_mma.80"))],
             Self::Sample => &[(75, text!("sample.75"))],
             Self::CopyBlocks => &[(75, text!("copy_blocks.75"))],
+            Self::ClearTokens => &[(75, text!("clear_tokens.75"))],
         }
     }
 

@@ -7,6 +7,8 @@ mod device;
 mod elementwise;
 mod launches;
 mod mutations;
+#[cfg(target_os = "linux")]
+mod opened;
 mod prefill;
 mod sample;
 mod write;

@@ -1,0 +1,43 @@
+//! Letting a program find this library where it looks for the driver.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The library's file, built with the tests that depend on it.
+///
+/// # Errors
+/// When the running program is not one that was built with it.
+pub fn library() -> io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let name = format!(
+        "{}ptx_driver{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    );
+    [folder.join("deps").join(&name), folder.join(&name)]
+        .into_iter()
+        .find(|path| path.exists())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name))
+}
+
+/// Puts the library into a folder under the driver's name. A program whose library path begins with the folder takes it for the
+/// driver.
+///
+/// # Errors
+/// When it is not there or cannot be copied.
+pub fn install(folder: &Path) -> io::Result<()> {
+    std::fs::copy(library()?, folder.join("libcuda.so.1")).map(drop)
+}
+
+/// Makes this very program take the library for the driver, for the rest of its life.
+///
+/// # Errors
+/// When it is not there.
+pub fn load() -> io::Result<()> {
+    // SAFETY: it has no initialisers.
+    let library = unsafe { libloading::Library::new(library()?) }.map_err(io::Error::other)?;
+    // Who opens a library by a name that one in memory has gets that one.
+    std::mem::forget(library);
+    Ok(())
+}

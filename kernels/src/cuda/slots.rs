@@ -1,0 +1,136 @@
+//! The slots of a pool in a device's memory.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::launch::{checked, number, numbers};
+use super::{Argument, Buffer, Device, Launch, Source, blocks};
+use crate::layout::{BLOCK_TILES, BLOCK_TOKENS, KvLayout, Side};
+use crate::{Error, Result};
+
+/// Chunks of slots, each there when one of them is needed. Whoever numbers slots checks that they exist.
+#[derive(Debug)]
+pub(crate) struct DeviceSlots {
+    device: Arc<Device>,
+    layout: KvLayout,
+    slots_per_chunk: usize,
+    chunks: Mutex<Vec<Option<Buffer>>>,
+}
+
+impl DeviceSlots {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        layout: KvLayout,
+        slots_per_chunk: usize,
+        num_chunks: usize,
+    ) -> Self {
+        Self {
+            device,
+            layout,
+            slots_per_chunk,
+            chunks: Mutex::new((0..num_chunks).map(|_| None).collect()),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Makes sure that a chunk of `num_slots` slots has memory, zeroed when it is new.
+    pub(crate) fn reserve(&self, chunk: usize, num_slots: usize) -> Result<()> {
+        let mut chunks = self.chunks();
+        if chunks[chunk].is_none() {
+            let buffer = Buffer::new(&self.device, num_slots * self.layout.slot_bytes())?;
+            buffer.clear(0, buffer.len())?;
+            chunks[chunk] = Some(buffer);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_reserved(&self, slot: u32) -> bool {
+        let chunk = slot as usize / self.slots_per_chunk;
+        self.chunks().get(chunk).is_some_and(Option::is_some)
+    }
+
+    pub(crate) fn give_back(&self, chunk: usize) {
+        if let Some(chunk) = self.chunks().get_mut(chunk) {
+            *chunk = None;
+        }
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.chunks().iter().flatten().map(Buffer::len).sum()
+    }
+
+    /// Where a slot begins, a multiple of 16.
+    pub(crate) fn address(&self, slot: u32) -> Result<u64> {
+        let at = slot as usize % self.slots_per_chunk * self.layout.slot_bytes();
+        let chunks = self.chunks();
+        match &chunks[slot as usize / self.slots_per_chunk] {
+            Some(buffer) => Ok(buffer.address() + at as u64),
+            None => {
+                let reason = format!("slot {slot} has no memory");
+                Err(Error::argument("slots of the GPU", reason))
+            }
+        }
+    }
+
+    pub(crate) fn read(&self, slot: u32, out: &mut [u8]) -> Result<()> {
+        self.device.read(self.address(slot)?, out)
+    }
+
+    pub(crate) fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {
+        self.device.write(self.address(slot)?, bytes)
+    }
+
+    pub(crate) fn clear(&self, slot: u32) -> Result<()> {
+        let address = self.address(slot)?;
+        self.device.clear(address, self.layout.slot_bytes())
+    }
+
+    /// Copies the first tokens of a slot to another; the rest of that becomes 0.
+    pub(crate) fn copy(&self, from: u32, to: u32, num_tokens: usize) -> Result<()> {
+        let (from, to) = (self.address(from)?, self.address(to)?);
+        self.device.copy(from, to, self.layout.slot_bytes())?;
+        match num_tokens {
+            BLOCK_TOKENS => Ok(()),
+            _ => self
+                .device
+                .launch(&clear_tokens(to, num_tokens, &self.layout)?),
+        }
+    }
+
+    fn chunks(&self) -> MutexGuard<'_, Vec<Option<Buffer>>> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Zeroes the tokens from `kept` on of the block at an address.
+///
+/// # Errors
+/// When a size does not fit the kernel.
+pub fn clear_tokens(slot: u64, kept: usize, layout: &KvLayout) -> Result<Launch> {
+    const OP: &str = "clear_tokens on the GPU";
+    let [tiles, kv_heads, slabs] = numbers(
+        OP,
+        [BLOCK_TILES, layout.num_kv_heads, 2 * layout.num_layers],
+    )?;
+    let format = |side| Argument::U32(blocks::code(layout.dtype(side)));
+    checked(
+        OP,
+        Launch {
+            source: Source::ClearTokens,
+            kernel: "clear_tokens".into(),
+            grid: [tiles, kv_heads, slabs],
+            threads: 128,
+            shared_bytes: 0,
+            arguments: vec![
+                Argument::Address(slot),
+                Argument::U32(number(OP, kept)?),
+                Argument::U32(kv_heads),
+                Argument::U32(number(OP, layout.head_dim)?),
+                format(Side::Key),
+                format(Side::Value),
+            ],
+        },
+    )
+}

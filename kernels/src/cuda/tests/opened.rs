@@ -1,0 +1,142 @@
+//! An open device: the same calls as on a GPU, over a driver whose device is the interpreter.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::cpu::Path;
+use crate::cuda::{Buffer, Device, add_rms_norm, devices};
+use crate::layout::tests::formats;
+use crate::random::floats;
+use crate::{BLOCK_TOKENS, Error, KvLayout, KvPool};
+
+pub(super) fn device() -> Arc<Device> {
+    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
+    let open = || {
+        ptx_driver::load().expect("the stand-in for the driver");
+        Device::open(0).expect("its device")
+    };
+    Arc::clone(DEVICE.get_or_init(open))
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let floats = floats(seed, len.div_ceil(2));
+    let bytes = floats
+        .iter()
+        .flat_map(|x| [x.to_bits() as u8, (x.to_bits() >> 8) as u8]);
+    bytes.take(len).collect()
+}
+
+#[test]
+fn a_device_is_described_and_opened_and_one_that_is_not_there_is_refused() {
+    let device = device();
+    assert_eq!(device.info().compute_capability, 80);
+    assert_eq!(devices().unwrap(), [device.info().clone()]);
+    assert!(Device::open(1).is_err());
+    let memory = device.memory().unwrap();
+    assert!(memory.free_bytes <= memory.total_bytes && memory.total_bytes == 1 << 30);
+}
+
+#[test]
+fn bytes_come_back_as_they_went_in_pieces_or_whole() {
+    let device = device();
+    for len in [1, 5, 4 << 20, (8 << 20) + 3] {
+        let bytes = noise(len as u64, len);
+        let buffer = Buffer::of(&device, &bytes).unwrap();
+        let mut out = vec![0; len];
+        buffer.read(0, &mut out).unwrap();
+        assert!(out == bytes, "{len} bytes");
+        buffer.write(len / 2, &[7]).unwrap();
+        buffer.read(len / 2, &mut out[..1]).unwrap();
+        assert_eq!(out[0], 7);
+        assert!(buffer.read(len, &mut out[..1]).is_err());
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_and_what_is_dropped_is_given_back() {
+    let device = device();
+    match Buffer::new(&device, 2 << 30) {
+        Err(Error::Memory { bytes }) => assert_eq!(bytes, 2 << 30),
+        other => panic!("{other:?}"),
+    }
+    // Much more than there is, one after the other.
+    for _ in 0..4 {
+        Buffer::new(&device, 300 << 20).unwrap();
+    }
+}
+
+#[test]
+fn a_kernel_that_is_launched_computes_what_the_cpu_computes() {
+    let device = device();
+    let (rows, width) = (3, 65);
+    let (x, weight) = (floats(1, rows * width), floats(2, width));
+    let [at, weights] = [&x, &weight].map(|values| Buffer::floats(&device, values).unwrap());
+    let out = Buffer::new(&device, x.len() * 4).unwrap();
+    let shape = (rows, width);
+    let launch = add_rms_norm(
+        at.address(),
+        0,
+        weights.address(),
+        out.address(),
+        shape,
+        1e-5,
+    );
+    device.launch(&launch.unwrap()).unwrap();
+    device.synchronize().unwrap();
+    let mut bytes = vec![0; x.len() * 4];
+    out.read(0, &mut bytes).unwrap();
+    let mut want = x;
+    crate::rms_norm(Path::best(), &mut want, &weight, 1e-5);
+    for (got, want) in bytes.as_chunks::<4>().0.iter().zip(want) {
+        assert!((f32::from_le_bytes(*got) - want).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_pool_on_the_device_does_what_one_on_the_host_does() {
+    for format in formats() {
+        let layout = KvLayout {
+            num_layers: 2,
+            num_kv_heads: 3,
+            head_dim: 32,
+            format,
+        };
+        let mut pools = [None, Some(device())].map(|on| KvPool::on(on, layout, 3).unwrap());
+        for num_tokens in [0, 1, 15, 16, 37, 63, BLOCK_TOKENS] {
+            let slots = pools.each_mut().map(|pool| {
+                let len = pool.layout().slot_bytes();
+                (0..3).for_each(|slot| pool.reserve(slot).unwrap());
+                pool.write_slot(0, &noise(1, len)).unwrap();
+                pool.write_slot(1, &noise(2, len)).unwrap();
+                pool.copy_slot(0, 1, num_tokens).unwrap();
+                let fill = |parts: &mut [&mut [u8]]| {
+                    parts
+                        .iter_mut()
+                        .for_each(|part| part.copy_from_slice(&noise(3, len)));
+                    1
+                };
+                pool.clear_slot(0).unwrap();
+                assert_eq!(pool.fill(&[2], fill).unwrap(), 1);
+                [0, 1, 2].map(|slot| {
+                    let mut out = vec![1; len];
+                    pool.read_slot(slot, &mut out).unwrap();
+                    out
+                })
+            });
+            assert!(slots[0] == slots[1], "{format} {num_tokens}");
+        }
+        assert_eq!(pools[0].reserved_bytes(), pools[1].reserved_bytes());
+        for pool in &mut pools {
+            assert!(pool.copy_slot(0, 0, 1).is_err());
+            assert!(
+                pool.read_slot(3, &mut vec![0; layout.slot_bytes()])
+                    .is_err()
+            );
+            pool.give_back(0);
+            assert!(!pool.is_reserved(0) && pool.reserved_bytes() == 0);
+            assert!(
+                pool.read_slot(0, &mut vec![0; layout.slot_bytes()])
+                    .is_err()
+            );
+        }
+    }
+}
