@@ -9,6 +9,7 @@ mod attention;
 mod blocks;
 mod elementwise;
 mod launch;
+mod product;
 mod ptx;
 mod sample;
 #[cfg(test)]
@@ -18,5 +19,6 @@ pub use attention::Attention;
 pub use blocks::{Kv, Rows, copy_blocks};
 pub use elementwise::{add_rms_norm, rope, swiglu};
 pub use launch::{Argument, Launch};
+pub use product::{Input, Output, Quantized, Weights};
 pub use ptx::Source;
 pub use sample::{Cuts, UNDECIDED, sample_greedy, sample_top_k};

@@ -8,5 +8,7 @@ mod elementwise;
 mod launches;
 mod mutations;
 mod prefill;
+mod product;
 mod sample;
+mod weights;
 mod write;
