@@ -53,7 +53,8 @@ trait Weights: Send + Sync {
     /// Some tiles of 16 rows times all tokens.
     fn multiply(&self, path: Path, x: Input<'_>, tiles: Range<usize>, out: Output<'_>);
     fn dequantize(&self, row: usize, out: &mut [f32]);
-    fn num_bytes(&self) -> usize;
+    /// As `QuantizedMatrix::bytes`.
+    fn bytes(&self) -> (&[u8], &[u8]);
 }
 
 /// Activations as both kinds of product take them.
@@ -106,8 +107,8 @@ impl<F: format::Format + Send + Sync> Weights for packed::Packed<F> {
         self.dequantize(row, out);
     }
 
-    fn num_bytes(&self) -> usize {
-        self.num_bytes()
+    fn bytes(&self) -> (&[u8], &[u8]) {
+        self.bytes()
     }
 }
 
@@ -130,8 +131,8 @@ impl<E: Element> Weights for dense::Dense<E> {
         self.dequantize(row, out);
     }
 
-    fn num_bytes(&self) -> usize {
-        self.num_bytes()
+    fn bytes(&self) -> (&[u8], &[u8]) {
+        self.bytes()
     }
 }
 
@@ -211,7 +212,14 @@ impl QuantizedMatrix {
 
     /// Bytes the repacked weights take.
     pub fn num_bytes(&self) -> usize {
-        self.weights.num_bytes()
+        let (quants, scales) = self.bytes();
+        quants.len() + scales.len()
+    }
+
+    /// The repacked weights: of quantized formats the quants and the scales (`packed` and `format` draw them), of others the
+    /// weights `[tile][column][16]` and nothing.
+    pub fn bytes(&self) -> (&[u8], &[u8]) {
+        self.weights.bytes()
     }
 
     /// Bytes that `rows` x `cols` weights of a format will take once they are repacked: what `num_bytes` says of the loaded

@@ -22,13 +22,25 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-cccl==13.0.85",
 ];
 /// Sources, and the compute capabilities that each is compiled for.
-const SOURCES: [(&str, &[u32]); 10] = [
+const SOURCES: [(&str, &[u32]); 22] = [
     ("clear_tokens", &[75]),
     ("copy_blocks", &[75]),
     ("kv_write", &[75]),
     ("paged_attention_decode", &[75, 80]),
     ("paged_attention_prefill", &[75]),
     ("paged_attention_prefill_mma", &[80]),
+    ("product_dense", &[75]),
+    ("product_q2k", &[75, 80]),
+    ("product_q3k", &[75, 80]),
+    ("product_q4_0", &[75, 80]),
+    ("product_q4_1", &[75, 80]),
+    ("product_q4k", &[75, 80]),
+    ("product_q5_0", &[75, 80]),
+    ("product_q5_1", &[75, 80]),
+    ("product_q5k", &[75, 80]),
+    ("product_q6k", &[75, 80]),
+    ("product_q8_0", &[75, 80]),
+    ("quantize", &[75]),
     ("rms_norm", &[75]),
     ("rope", &[75]),
     ("sample", &[75]),

@@ -77,6 +77,11 @@ pub(crate) enum Op {
     SyncWarp,
     /// list: d 4, a 4, b 2, c 4
     Mma(Type),
+    /// Of bytes, 16 columns (`is_half`; list: d 4, a 2, b 1, c 4) or 32 (as above); whether a and b are signed
+    MmaBytes {
+        is_half: bool,
+        signs: (bool, bool),
+    },
     /// list = matrices at a + b; how many, and whether each is transposed
     LoadMatrix {
         count: u8,
@@ -90,7 +95,13 @@ impl Op {
         use Op::*;
         matches!(
             self,
-            Shuffle(_) | Vote(_) | Reduce(..) | SyncWarp | Mma(_) | LoadMatrix { .. }
+            Shuffle(_)
+                | Vote(_)
+                | Reduce(..)
+                | SyncWarp
+                | Mma(_)
+                | MmaBytes { .. }
+                | LoadMatrix { .. }
         )
     }
 }

@@ -48,10 +48,14 @@ pub(crate) fn run(
             Ok(())
         }
         Op::Shuffle(mode) => shuffle(&mut lanes, mode, instruction, mask),
-        Op::Mma(_) | Op::LoadMatrix { .. } if mask != u32::MAX => Err((
+        Op::Mma(_) | Op::MmaBytes { .. } | Op::LoadMatrix { .. } if mask != u32::MAX => Err((
             first,
             Fault::Undefined("matrices without a whole warp".into()),
         )),
+        Op::MmaBytes { is_half, signs } => {
+            matrix::multiply_bytes(&mut lanes, is_half, signs, instruction.list);
+            Ok(())
+        }
         Op::Mma(ty) => {
             matrix::multiply(&mut lanes, ty, instruction.list);
             Ok(())

@@ -23,17 +23,51 @@ pub enum Source {
     CopyBlocks,
     /// `clear_tokens.cu`
     ClearTokens,
+    /// `quantize.cu`
+    Quantize,
+    /// `product_dense.cu`
+    ProductDense,
+    /// `product_q4_0.cu`
+    ProductQ4_0,
+    /// `product_q4_1.cu`
+    ProductQ4_1,
+    /// `product_q5_0.cu`
+    ProductQ5_0,
+    /// `product_q5_1.cu`
+    ProductQ5_1,
+    /// `product_q8_0.cu`
+    ProductQ8_0,
+    /// `product_q2k.cu`
+    ProductQ2K,
+    /// `product_q3k.cu`
+    ProductQ3K,
+    /// `product_q4k.cu`
+    ProductQ4K,
+    /// `product_q5k.cu`
+    ProductQ5K,
+    /// `product_q6k.cu`
+    ProductQ6K,
 }
 
 macro_rules! text {
-    ($name:literal) => {
+    ($name:expr) => {
         include_str!(concat!("../../cuda/ptx/", $name, ".ptx"))
+    };
+}
+
+/// The texts for a format of weights.
+macro_rules! product {
+    ($format:literal) => {
+        &[
+            (75, text!(concat!("product_", $format, ".75"))),
+            (80, text!(concat!("product_", $format, ".80"))),
+        ]
     };
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 10] = [
+    pub const ALL: [Source; 22] = [
         Self::KvWrite,
         Self::Rope,
         Self::RmsNorm,
@@ -44,6 +78,18 @@ impl Source {
         Self::Sample,
         Self::CopyBlocks,
         Self::ClearTokens,
+        Self::Quantize,
+        Self::ProductDense,
+        Self::ProductQ4_0,
+        Self::ProductQ4_1,
+        Self::ProductQ5_0,
+        Self::ProductQ5_1,
+        Self::ProductQ8_0,
+        Self::ProductQ2K,
+        Self::ProductQ3K,
+        Self::ProductQ4K,
+        Self::ProductQ5K,
+        Self::ProductQ6K,
     ];
 
     /// Its texts and the compute capability that each needs at least, the lowest first.
@@ -62,6 +108,18 @@ impl Source {
             Self::Sample => &[(75, text!("sample.75"))],
             Self::CopyBlocks => &[(75, text!("copy_blocks.75"))],
             Self::ClearTokens => &[(75, text!("clear_tokens.75"))],
+            Self::Quantize => &[(75, text!("quantize.75"))],
+            Self::ProductDense => &[(75, text!("product_dense.75"))],
+            Self::ProductQ4_0 => product!("q4_0"),
+            Self::ProductQ4_1 => product!("q4_1"),
+            Self::ProductQ5_0 => product!("q5_0"),
+            Self::ProductQ5_1 => product!("q5_1"),
+            Self::ProductQ8_0 => product!("q8_0"),
+            Self::ProductQ2K => product!("q2k"),
+            Self::ProductQ3K => product!("q3k"),
+            Self::ProductQ4K => product!("q4k"),
+            Self::ProductQ5K => product!("q5k"),
+            Self::ProductQ6K => product!("q6k"),
         }
     }
 

@@ -10,5 +10,7 @@ mod mutations;
 #[cfg(target_os = "linux")]
 mod opened;
 mod prefill;
+mod product;
 mod sample;
+mod weights;
 mod write;

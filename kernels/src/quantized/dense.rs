@@ -80,8 +80,14 @@ impl<E: Element> Dense<E> {
         Self { values, cols }
     }
 
-    pub(super) fn num_bytes(&self) -> usize {
-        size_of_val(self.values.as_slice())
+    /// The weights, and nothing: there are no scales.
+    pub(super) fn bytes(&self) -> (&[u8], &[u8]) {
+        let values = self.values.as_slice();
+        // SAFETY: numbers without padding, read as the bytes they consist of, for as long as they are borrowed.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
+        };
+        (bytes, &[])
     }
 
     /// Row `row` as floats.

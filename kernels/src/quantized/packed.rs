@@ -88,9 +88,9 @@ impl<F: Format> Packed<F> {
         packed
     }
 
-    /// Bytes in memory.
-    pub(super) fn num_bytes(&self) -> usize {
-        self.quants.bytes().len() + self.scales.bytes().len()
+    /// Quants and scales.
+    pub(super) fn bytes(&self) -> (&[u8], &[u8]) {
+        (self.quants.bytes(), self.scales.bytes())
     }
 
     /// Row `row` as floats, with the roundings of the file format's definition.

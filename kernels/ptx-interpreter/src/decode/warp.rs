@@ -39,7 +39,24 @@ pub(super) fn decode(opcode: &[&str], operands: &mut Operands) -> Result<Option<
                 "bf16" => Type::Bf16,
                 _ => return Ok(None),
             };
-            matrices(Op::Mma(ty), operands)
+            matrices(Op::Mma(ty), [4, 4, 2, 4], operands)
+        }
+        [
+            "mma",
+            "sync",
+            "aligned",
+            shape @ ("m16n8k16" | "m16n8k32"),
+            "row",
+            "col",
+            "s32",
+            a @ ("s8" | "u8"),
+            b @ ("s8" | "u8"),
+            "s32",
+        ] => {
+            let is_half = *shape == "m16n8k16";
+            let signs = (*a == "s8", *b == "s8");
+            let lengths = if is_half { [4, 2, 1, 4] } else { [4, 4, 2, 4] };
+            matrices(Op::MmaBytes { is_half, signs }, lengths, operands)
         }
         ["ldmatrix", "sync", "aligned", "m8n8", rest @ ..] => load_matrix(rest, operands),
         _ => Ok(None),
@@ -106,7 +123,7 @@ fn reduce(op: &str, ty: &str, operands: &mut Operands) -> Result<Option<Decoded>
     Ok(Some((Op::Reduce(op, int), args, 0)))
 }
 
-fn matrices(op: Op, operands: &mut Operands) -> Result<Option<Decoded>> {
+fn matrices(op: Op, wanted: [usize; 4], operands: &mut Operands) -> Result<Option<Decoded>> {
     let mut args = NO_ARGS;
     args[4] = operands.decoder.number(u64::from(u32::MAX));
     let (list, length) = operands.list()?;
@@ -116,9 +133,9 @@ fn matrices(op: Op, operands: &mut Operands) -> Result<Option<Decoded>> {
         operands.list()?.1,
         operands.list()?.1,
     ];
-    match lengths {
-        [4, 4, 2, 4] => Ok(Some((op, args, list))),
-        _ => Err(operands.statement.error("vectors of other lengths")),
+    match lengths == wanted {
+        true => Ok(Some((op, args, list))),
+        false => Err(operands.statement.error("vectors of other lengths")),
     }
 }
 

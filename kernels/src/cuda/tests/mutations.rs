@@ -1,10 +1,12 @@
 //! What the tests above would notice: each barrier deleted, and shared memory 8 bytes too small. A mutation that no case here
 //! finds is either one that the cases miss or a barrier that is not needed; both are wrong.
 
+use candle_core::quantized::GgmlDType;
 use ptx_interpreter::{Buffer, Memory, Module, Order};
 
 use super::case::Case;
 use super::device::{Sequence, layout, try_run};
+use super::weights::{Case as Product, Kind, Prepared, matrix};
 use crate::KvFormat;
 use crate::cuda::{Cuts, Launch, Rows, Source, add_rms_norm, sample_greedy, sample_top_k};
 use crate::random::floats;
@@ -245,4 +247,41 @@ fn sampling_misses_each_of_its_barriers() {
         });
     }
     check(Source::Sample, 75, &scenes);
+}
+
+/// Rows that need each barrier: of two segments, and of more than are held at once.
+#[test]
+fn products_by_lanes_miss_each_of_their_barriers_and_their_last_bytes() {
+    for (kind, target) in [(Kind::Decode, 75), (Kind::Decode, 80), (Kind::Prefill, 75)] {
+        let mut source = Source::Quantize;
+        let scenes = [2, 65].map(|segments| {
+            let matrix = matrix(GgmlDType::Q4_0, 16, segments * 256);
+            let x = floats(1, 8 * segments * 256);
+            let prepared = Product::new(&matrix, &x, kind, target).prepared();
+            source = prepared.launches[0].source;
+            scene(prepared)
+        });
+        check(source, target, &scenes);
+    }
+}
+
+#[test]
+fn products_on_tensor_cores_miss_each_of_their_barriers_and_their_last_bytes() {
+    for (format, source) in [
+        (GgmlDType::Q4K, Source::ProductQ4K),
+        (GgmlDType::Q8_0, Source::ProductQ8_0),
+    ] {
+        let matrix = matrix(format, 64, 3 * 256);
+        let x = floats(1, 64 * 3 * 256);
+        let prepared = Product::new(&matrix, &x, Kind::Prefill, 80).prepared();
+        check(source, 80, &[scene(prepared)]);
+    }
+}
+
+fn scene(prepared: Prepared) -> Scene {
+    Scene {
+        memory: prepared.memory,
+        launches: prepared.launches,
+        results: vec![prepared.out],
+    }
 }
