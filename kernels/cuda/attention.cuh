@@ -1,7 +1,7 @@
 // What the attention kernels share: their arguments, and reading tiles.
 #pragma once
 
-#include "common.cuh"
+#include "balance.cuh"
 
 // The same for every attention kernel. Queries and outputs are [tokens][num_heads][dim]; head h belongs to KV head
 // h / (num_heads / kv_heads). A query sees the positions up to its own, the last `window` of them where that is not 0.
@@ -22,17 +22,34 @@ struct Attention {
     // Factor of the scores, and their cap where it is not 0: cap * tanh(score / cap).
     float scale;
     float softcap;
+    // The layer's balance of keys (see balance.cuh), and what key_offsets.cu made of it: entries of each row, as many from one
+    // row to the next as `key_offset_stride`. Null where keys are as they come.
+    const float* balance;
+    const float* key_offsets;
+    u32 key_offset_stride;
 
     __device__ __forceinline__ u32 group() const { return num_heads / kv_heads; }
 
     __device__ __forceinline__ u32 first_seen(u32 position) const {
-        return window != 0 && position + 1 > window ? position + 1 - window : 0;
+        return ::first_seen(position, window);
     }
 
-    // Where a row of queries or outputs begins. Prefill numbers the query heads of a KV head token by token, `group` to each.
-    __device__ __forceinline__ u64 row_at(u32 row, u32 kv_head) const {
+    // The query head of a row. Prefill numbers the query heads of a KV head token by token, `group` to each.
+    __device__ __forceinline__ u64 query_of(u32 row, u32 kv_head) const {
         const u64 token = row / group();
-        return (token * num_heads + kv_head * group() + row % group()) * dim;
+        return token * num_heads + kv_head * group() + row % group();
+    }
+
+    // Where a row of queries or outputs begins.
+    __device__ __forceinline__ u64 row_at(u32 row, u32 kv_head) const {
+        return query_of(row, kv_head) * dim;
+    }
+
+    // What the score of a query head with the key at `key` lacks, and with all of its block but position 0. The query sees the
+    // positions from `first` to `last`: for others there may be no entry, so that they get one of these.
+    __device__ __forceinline__ float key_offset(u64 query, u32 key, u32 first, u32 last) const {
+        key = min(max(key, first), last);
+        return key_offsets[query * key_offset_stride + (key == 0 ? 0 : 1 + key / BLOCK)];
     }
 
     __device__ __forceinline__ const u8* keys(u32 position, u32 head) const {
@@ -79,13 +96,15 @@ __device__ __forceinline__ float key_element(const u8* tile, u32 format, u32 dim
     return scale * byte_float(i < GROUP / 2 ? byte & 15 : byte >> 4, 0, 8.0f);
 }
 
-// A warp's query head, scaled, and rotated where the keys are. Zero beyond the head.
-__device__ __forceinline__ void load_query(float (&x)[HELD], const float* query, const Attention& a) {
+// A warp's query head, scaled, and balanced and rotated where the keys are. Zero beyond the head.
+__device__ __forceinline__ void load_query(
+    float (&x)[HELD], const float* query, u32 kv_head, const Attention& a) {
     const u32 lane = threadIdx.x % WARP;
 #pragma unroll
     for (u32 i = 0; i < HELD; i++) {
         const u32 d = i * WARP + lane;
         x[i] = d < a.dim ? query[d] * a.scale : 0.0f;
+        if (a.balance && d < a.dim) x[i] *= balance_part(a.balance, kv_head, INVERSE, a.dim)[d];
     }
     if (is_rotated(a.key_format)) hadamard(x, a.dim);
 }

@@ -118,6 +118,22 @@ __device__ __forceinline__ float capped(float score, float cap) {
     return cap * (1.0f - 2.0f / (exp_exact(2.0f * (score / cap)) + 1.0f));
 }
 
+// The first of the positions that a query sees: its own and those before, the last `window` of them where that is not 0.
+__device__ __forceinline__ u32 first_seen(u32 position, u32 window) {
+    return window != 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
+// --- Rope ---
+
+// The elements of a head that are rotated together by angle i: i and i + dim / 2, otherwise 2 i and 2 i + 1.
+__device__ __forceinline__ uint2 pair_at(u32 i, u32 dim, u32 halves) {
+    return halves ? make_uint2(i, i + dim / 2) : make_uint2(2 * i, 2 * i + 1);
+}
+
+__device__ __forceinline__ float2 turned(float a, float b, float cos, float sin) {
+    return make_float2(a * cos - b * sin, a * sin + b * cos);
+}
+
 // --- Warps ---
 
 __device__ __forceinline__ float from_lane(float x, u32 lane) { return __shfl_sync(FULL, x, lane); }

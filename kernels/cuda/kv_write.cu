@@ -1,8 +1,9 @@
-// Writes the keys and values of new tokens into their tiles, with the bytes of the CPU's kv_write.rs.
+// Writes the keys and values of new tokens into their tiles, with the bytes of the CPU's kv_write.rs. Keys of a rotated format
+// are balanced first where there is a balance.
 //
 // Grid: (tiles that the tokens touch, kv_heads, 2: keys and values). Block: 16 warps, one for each token of the tile.
 // Shared memory: the tile, so that it goes out in whole lines; tokens of it that are not new are left alone.
-#include "common.cuh"
+#include "balance.cuh"
 
 // What the largest magnitude of a group in 4 bits becomes. Not in the namespace below: the name that it would get there depends
 // on the path of this file.
@@ -58,6 +59,17 @@ __device__ __forceinline__ u16 scale_4(float x) {
     return winners ? chosen : 0;
 }
 
+// Balances the key at `position` that a warp holds, with the bits of the CPU's.
+__device__ __forceinline__ void balance(
+    float (&x)[HELD], const Centers& centers, u32 head, u32 position, u32 dim) {
+    const float* factors = balance_part(centers.numbers, head, FACTORS, dim);
+#pragma unroll
+    for (u32 i = 0; i < HELD; i++) {
+        const u32 d = i * WARP + threadIdx.x % WARP;
+        if (d < dim) x[i] = (x[i] - centers.element(head, position, dim, d)) * factors[d];
+    }
+}
+
 // One head of one token, rotated, into its places of the tile.
 __device__ __forceinline__ void quantize(
     u8* tile, const float (&x)[HELD], u32 dim, u32 format, bool is_key, u32 token) {
@@ -106,11 +118,12 @@ __device__ __forceinline__ void put(
 
 // keys, values: [tokens][kv_heads][dim], tokens `stride` elements apart. blocks: the address of the slot of each 64
 // positions. offset: the position of the first token. key_at, value_at: bytes from a slot's beginning to this layer's keys
-// and values.
+// and values. numbers, cos, sin, halves: the balance of keys, see balance.cuh; numbers may be null.
 extern "C" __global__ void __launch_bounds__(512) kv_write(
     const float* keys, const float* values, const u64* blocks, const u32* offset, u64 key_at,
     u64 value_at, u32 tokens, u32 key_stride, u32 value_stride, u32 kv_heads, u32 dim,
-    u32 key_format, u32 value_format) {
+    u32 key_format, u32 value_format, const float* numbers, const float* cos, const float* sin,
+    u32 halves) {
     extern __shared__ __align__(16) u8 tile[];
     const u32 begin = *offset, end = begin + tokens;
     const u32 start = (begin / TILE + blockIdx.x) * TILE;
@@ -125,6 +138,8 @@ extern "C" __global__ void __launch_bounds__(512) kv_write(
 #pragma unroll
         for (u32 i = 0; i < HELD; i++) x[i] = i * WARP + lane < dim ? from[i * WARP + lane] : 0.0f;
         if (is_rotated(format)) {
+            const Centers centers = {numbers, cos, sin, halves};
+            if (is_key && numbers) balance(x, centers, head, start + token, dim);
             hadamard(x, dim);
             quantize(tile, x, dim, format, is_key, token);
         } else {

@@ -127,14 +127,30 @@ struct States {
         }
     }
 
+    // What the scores that this lane weighs lack in the tile at `start`. `query` is the first of `heads` query heads, which see
+    // the positions from `from` to before `end`.
+    static __device__ __forceinline__ void load_key_offsets(
+        float (&lacking)[HALF], const Attention& a, u64 query, u32 heads, u32 start, u32 from,
+        u32 end) {
+        const u32 lane = threadIdx.x % WARP, token = lane % TILE;
+#pragma unroll
+        for (u32 i = 0; i < HALF; i++) {
+            const u32 head = 2 * i + lane / TILE;
+            const bool is_any = a.key_offsets && head < heads;
+            lacking[i] = is_any ? a.key_offset(query + head, start + token, from, end - 1) : 0.0f;
+        }
+    }
+
     // Turns scores into weights, 0 outside of the tokens from `first` to before `end`, and rescales the states.
-    __device__ __forceinline__ void weigh(float* weights, u32 first, u32 end, float softcap) {
+    __device__ __forceinline__ void weigh(
+        float* weights, const float (&lacking)[HALF], u32 first, u32 end, float softcap) {
         const u32 lane = threadIdx.x % WARP, token = lane % TILE;
 #pragma unroll
         for (u32 i = 0; i < HALF; i++) {
             const u32 head = 2 * i + lane / TILE;
             const bool is_seen = head < HEADS && token >= first && token < end;
-            const float score = is_seen ? capped(weights[token * HEADS + head], softcap) : NONE;
+            const float score =
+                is_seen ? capped(weights[token * HEADS + head] + lacking[i], softcap) : NONE;
             const float largest = fmaxf(max[i], max_of(score, TILE));
             const float weight = is_seen ? exp_less(score, largest) : 0.0f;
             const float factor = exp_less(max[i], largest);
@@ -227,10 +243,11 @@ __device__ __forceinline__ void attend(
     u8* states = memory + 4 * (HEADS * dim + WARPS * TILE * HEADS);
     u8* tile = states + warp * stride;
 
-    const float* row = queries + ((u64)blockIdx.z * a.num_heads + first_head) * dim;
+    const u64 first_query = (u64)blockIdx.z * a.num_heads + first_head;
+    const float* row = queries + first_query * dim;
     for (u32 h = warp; h < HEADS; h += WARPS) {
         float x[HELD] = {};
-        if (h < heads) load_query(x, row + h * dim, a);
+        if (h < heads) load_query(x, row + h * dim, kv_head, a);
 #pragma unroll
         for (u32 i = 0; i < HELD; i++)
             if (i * WARP + lane < dim) query[h * dim + i * WARP + lane] = x[i];
@@ -244,6 +261,8 @@ __device__ __forceinline__ void attend(
         const u8* values = a.values(start, kv_head);
         for (u32 i = lane * 16; i < bytes; i += WARP * 16) copy_16(tile + i, values + i);
         commit_copies();
+        float lacking[States<HEADS, PAIRS>::HALF];
+        state.load_key_offsets(lacking, a, first_query, heads, start, from, end);
         const u8* keys = a.keys(start, kv_head);
         if (is_rotated(a.key_format))
             scores_quantized<HEADS>(weights, keys, query, a.key_format, dim);
@@ -251,7 +270,7 @@ __device__ __forceinline__ void attend(
             scores_16<HEADS>(weights, keys, query, a.key_format, dim);
         __syncwarp();
         const u32 first = from > start ? from - start : 0, last = min(end - start, TILE);
-        state.weigh(weights, first, last, a.softcap);
+        state.weigh(weights, lacking, first, last, a.softcap);
         wait_copies<0>();
         __syncwarp();
         state.add(weights, tile, a.value_format, dim, first, last);
@@ -259,7 +278,7 @@ __device__ __forceinline__ void attend(
     }
     state.store((float*)tile, dim);
     __syncthreads();
-    const u64 out = ((u64)blockIdx.z * a.num_heads + first_head) * gridDim.x + blockIdx.x;
+    const u64 out = first_query * gridDim.x + blockIdx.x;
     for (u32 i = threadIdx.x; i < heads * (dim + 2); i += WARPS * WARP) {
         const u32 h = i / (dim + 2), d = i % (dim + 2);
         parts[(out + h * gridDim.x) * (dim + 2) + d] = joined(states, stride, h * (dim + 2), dim, d);
@@ -274,10 +293,13 @@ __device__ __forceinline__ void attend(
     extern "C" __global__ void __launch_bounds__(128) paged_attention_decode_##HEADS##_##PAIRS( \
         const float* queries, float* parts, const u64* blocks, const u32* offset, u64 key_at,   \
         u64 value_at, u32 num_heads, u32 kv_heads, u32 dim, u32 key_format, u32 value_format,   \
-        u32 window, float scale, float softcap) {                                               \
+        u32 window, float scale, float softcap, const float* balance,                           \
+        const float* key_offsets, u32 key_offset_stride) {                                      \
         extern __shared__ __align__(16) u8 memory[];                                            \
-        const Attention a = {blocks, offset,     key_at,       value_at, num_heads, kv_heads,   \
-                             dim,    key_format, value_format, window,   scale,     softcap};   \
+        const Attention a = {blocks,       offset,  key_at,      value_at,         num_heads,   \
+                             kv_heads,     dim,     key_format,  value_format,     window,      \
+                             scale,        softcap, balance,     key_offsets,                   \
+                             key_offset_stride};                                                \
         attend<HEADS, PAIRS>(a, queries, parts, memory);                                        \
     }
 
@@ -298,8 +320,7 @@ extern "C" __global__ void __launch_bounds__(128) paged_attention_combine(
     const u32 row = blockIdx.x * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (row >= tokens * num_heads) return;
     const u32 position = *offset + row / num_heads;
-    const u32 seen = window != 0 && position + 1 > window ? position + 1 - window : 0;
-    const u32 first = seen / SPLIT, last = position / SPLIT;
+    const u32 first = first_seen(position, window) / SPLIT, last = position / SPLIT;
     const float* part = parts + (u64)row * splits * (dim + 2);
     float largest = sinks ? sinks[row % num_heads] : NONE;
     for (u32 s = first; s <= last; s++) largest = fmaxf(largest, part[s * (dim + 2) + dim]);

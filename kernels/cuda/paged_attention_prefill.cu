@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_queries(
     const u32 lane = threadIdx.x % WARP;
     for (u32 r = threadIdx.x / WARP; r < ROWS; r += THREADS / WARP) {
         float x[HELD] = {};
-        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), a);
+        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), blockIdx.y, a);
 #pragma unroll
         for (u32 i = 0; i < HELD; i++)
             if (i * WARP + lane < a.dim) to[r * (a.dim + 1) + i * WARP + lane] = x[i];
@@ -125,10 +125,13 @@ __device__ __forceinline__ void multiply(
 extern "C" __global__ void __launch_bounds__(128) paged_attention_prefill(
     const float* queries, const float* sinks, float* out, u32 tokens, const u64* blocks,
     const u32* offset, u64 key_at, u64 value_at, u32 num_heads, u32 kv_heads, u32 dim,
-    u32 key_format, u32 value_format, u32 window, float scale, float softcap) {
+    u32 key_format, u32 value_format, u32 window, float scale, float softcap, const float* balance,
+    const float* key_offsets, u32 key_offset_stride) {
     extern __shared__ __align__(16) float memory[];
-    const Attention a = {blocks, offset,     key_at,       value_at, num_heads, kv_heads,
-                         dim,    key_format, value_format, window,   scale,     softcap};
+    const Attention a = {blocks,      offset,     key_at,       value_at, num_heads,
+                         kv_heads,    dim,        key_format,   value_format, window,
+                         scale,       softcap,    balance,      key_offsets,
+                         key_offset_stride};
     const u32 group = a.group(), kv_head = blockIdx.y, begin = *offset;
     const u32 first_row = blockIdx.x * ROWS, all_rows = tokens * group;
     float* tile = memory + ROWS * (dim + 1);
@@ -146,6 +149,10 @@ extern "C" __global__ void __launch_bounds__(128) paged_attention_prefill(
         __syncthreads();
         float weights[2];
         multiply(weights, query, tile, dim);
+        if (a.key_offsets && row < all_rows)
+            for (u32 i = 0; i < 2; i++)
+                weights[i] += a.key_offset(
+                    a.query_of(row, kv_head), start + part + i * PART, first_seen, position);
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             const u32 key = start + part + i * PART;

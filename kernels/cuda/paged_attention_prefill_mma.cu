@@ -47,6 +47,20 @@ struct Rows {
         return threadIdx.x / WARP * 16 + threadIdx.x % WARP / 4 + 8 * r;
     }
 
+    // What the scores of the block at `start` lack: for the first token of the lane, which may be that of position 0, and for
+    // all others.
+    __device__ __forceinline__ void load_key_offsets(
+        float (&lacking)[2][2], const Attention& a, u32 first_row, u32 start) {
+#pragma unroll
+        for (u32 r = 0; r < 2; r++) {
+            if (!is_row[r]) continue;
+            const u64 query = a.query_of(first_row + row_of(r), blockIdx.y);
+            const u32 key = start + threadIdx.x % 4 * 2;
+            lacking[r][0] = a.key_offset(query, key, first_seen[r], position[r]);
+            lacking[r][1] = a.key_offset(query, start + 1, first_seen[r], position[r]);
+        }
+    }
+
     // Turns scores of the tokens from `start` on into weights, and rescales the sums.
     __device__ __forceinline__ void weigh(float (&scores)[8][4], u32 start, float softcap) {
         const u32 column = threadIdx.x % 4 * 2;
@@ -102,7 +116,7 @@ __device__ __forceinline__ void load_queries(
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (u32 r = warp * 16; r < warp * 16 + 16; r++) {
         float x[HELD] = {};
-        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), a);
+        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), blockIdx.y, a);
 #pragma unroll
         for (u32 i = 0; i < DIM / WARP; i++) {
             const u32 d = i * WARP + lane;
@@ -128,6 +142,13 @@ __device__ __forceinline__ void score(float (&scores)[8][4], u32 queries, u32 ke
             multiply<IS_BF16>(scores[n + 1], q, k[2], k[3]);
         }
     }
+}
+
+__device__ __forceinline__ void add_key_offsets(float (&scores)[8][4], const float (&lacking)[2][2]) {
+#pragma unroll
+    for (u32 n = 0; n < 8; n++)
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) scores[n][i] += lacking[i / 2][n > 0 || i % 2 > 0];
 }
 
 // Adds the values that are there, times their weights.
@@ -210,8 +231,11 @@ __device__ __forceinline__ void attend(
         load_values<DIM>(
             value, a.values(start, kv_head), a.value_format, value_stride, begin + tokens - start);
         commit_copies();
+        float lacking[2][2] = {};
+        if (a.key_offsets) rows.load_key_offsets(lacking, a, first_row, start);
         float scores[8][4] = {};
         score<DIM, IS_BF16>(scores, query_at, key_at);
+        if (a.key_offsets) add_key_offsets(scores, lacking);
         rows.weigh(scores, start, a.softcap);
         // Values are there, and everyone is done with the keys.
         wait_copies<0>();
@@ -235,7 +259,8 @@ __device__ __forceinline__ void attend(
     extern "C" __global__ void __launch_bounds__(128) paged_attention_prefill_##DIM##_##TYPE(    \
         const float* queries, const float* sinks, float* out, u32 tokens, const u64* blocks,     \
         const u32* offset, u64 key_at, u64 value_at, u32 num_heads, u32 kv_heads, u32 dim,       \
-        u32 key_format, u32 value_format, u32 window, float scale, float softcap) {              \
+        u32 key_format, u32 value_format, u32 window, float scale, float softcap,                \
+        const float* balance, const float* key_offsets, u32 key_offset_stride) {                 \
         extern __shared__ __align__(16) u8 memory[];                                             \
         const Attention a = {blocks,                                                             \
                              offset,                                                             \
@@ -248,7 +273,10 @@ __device__ __forceinline__ void attend(
                              IS_BF16 ? BF16 : value_format,                                      \
                              window,                                                             \
                              scale,                                                              \
-                             softcap};                                                           \
+                             softcap,                                                            \
+                             IS_BF16 ? nullptr : balance,                                        \
+                             IS_BF16 ? nullptr : key_offsets,                                    \
+                             key_offset_stride};                                                 \
         attend<DIM, IS_BF16>(a, queries, sinks, out, tokens, memory);                            \
     }
 

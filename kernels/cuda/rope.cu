@@ -4,7 +4,8 @@
 #include "common.cuh"
 
 // x: [tokens][heads][dim], tokens `stride` elements apart. cos, sin: [positions][dim / 2]. offset: the position of the first
-// token. halves: elements i and i + dim / 2 are a pair, otherwise 2 i and 2 i + 1.
+// token. halves: see
+// `pair_at`.
 extern "C" __global__ void __launch_bounds__(256) rope(
     float* x, const float* cos, const float* sin, const u32* offset, u32 stride, u32 heads, u32 dim,
     u32 halves) {
@@ -12,10 +13,9 @@ extern "C" __global__ void __launch_bounds__(256) rope(
     if (pair >= heads * half) return;
     const u32 head = pair / half, i = pair % half;
     const u64 angle = (u64)(*offset + token) * half + i;
-    const float c = cos[angle], s = sin[angle];
     float* row = x + (u64)token * stride + head * dim;
-    const u32 at = halves ? i : 2 * i, other = halves ? i + half : 2 * i + 1;
-    const float a = row[at], b = row[other];
-    row[at] = a * c - b * s;
-    row[other] = a * s + b * c;
+    const uint2 at = pair_at(i, dim, halves);
+    const float2 both = turned(row[at.x], row[at.y], cos[angle], sin[angle]);
+    row[at.x] = both.x;
+    row[at.y] = both.y;
 }

@@ -1,7 +1,7 @@
 //! Launches of the attention kernels.
 
 use super::launch::{checked, number, numbers};
-use super::{Argument, Kv, Launch, Source};
+use super::{Argument, KeyOffsets, Kv, Launch, Source};
 use crate::layout::{Side, TILE_TOKENS};
 use crate::{AttentionParams, Error, KvDtype, Result};
 
@@ -25,10 +25,12 @@ pub struct Attention {
     pub params: AttentionParams,
     /// Address of a score for each query head that takes weight and has no value (`[num_heads]`), or 0.
     pub sinks: u64,
+    /// Room for what scores over balanced keys lack, which `fill_key_offsets` fills; needed where keys are balanced.
+    pub key_offsets: Option<KeyOffsets>,
 }
 
 impl Attention {
-    fn group(&self) -> Result<usize> {
+    pub(super) fn group(&self) -> Result<usize> {
         self.kv.check(OP)?;
         let kv_heads = self.kv.layout.num_kv_heads;
         match self.num_heads > 0 && self.num_heads.is_multiple_of(kv_heads) {
@@ -40,7 +42,7 @@ impl Attention {
         }
     }
 
-    fn window(&self) -> Result<u32> {
+    pub(super) fn window(&self) -> Result<u32> {
         match self.params.window {
             Some(0) => Err(Error::argument(OP, "a window of 0 tokens")),
             window => number(OP, window.unwrap_or(0)),
@@ -48,10 +50,11 @@ impl Attention {
     }
 
     /// What the kernels take after their buffers.
-    fn arguments(&self) -> Result<[Argument; 12]> {
+    fn arguments(&self) -> Result<[Argument; 15]> {
         let layout = &self.kv.layout;
         let [num_heads, kv_heads, dim] =
             numbers(OP, [self.num_heads, layout.num_kv_heads, layout.head_dim])?;
+        let [balance, key_offsets, key_offset_stride] = self.balance_arguments()?;
         Ok([
             Argument::Address(self.kv.blocks),
             Argument::Address(self.kv.offset),
@@ -65,6 +68,9 @@ impl Attention {
             Argument::U32(self.window()?),
             Argument::F32(self.params.scale),
             Argument::F32(self.params.softcap.unwrap_or(0.0)),
+            balance,
+            key_offsets,
+            key_offset_stride,
         ])
     }
 

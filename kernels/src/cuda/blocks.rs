@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::launch::{MAX_HEAD_DIM, checked, number, numbers};
-use super::{Argument, Launch, Source};
+use super::{Argument, Balance, Launch, Source};
 use crate::layout::{Side, TILE_TOKENS};
 use crate::{Error, KvDtype, KvLayout, Result};
 
@@ -18,6 +18,8 @@ pub struct Kv {
     pub blocks: u64,
     /// Address of the position of the first token of the call (u32). On the device, so that a graph can be replayed further on.
     pub offset: u64,
+    /// How keys of all layers are balanced before a format rotates and rounds them, if they are.
+    pub balance: Option<Balance>,
 }
 
 /// Rows of activations `[tokens, heads * head_dim]`, which may be part of wider ones.
@@ -80,6 +82,7 @@ impl Kv {
         let tile_bytes = layout
             .tile_bytes(Side::Key)
             .max(layout.tile_bytes(Side::Value));
+        let [balance, cos, sin, halves] = self.balance_arguments();
         let launch = Launch {
             source: Source::KvWrite,
             kernel: "kv_write".into(),
@@ -100,6 +103,10 @@ impl Kv {
                 Argument::U32(dim),
                 Argument::U32(self.format(Side::Key)),
                 Argument::U32(self.format(Side::Value)),
+                balance,
+                cos,
+                sin,
+                halves,
             ],
         };
         match tokens {

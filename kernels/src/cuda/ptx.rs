@@ -5,6 +5,8 @@
 pub enum Source {
     /// `kv_write.cu`
     KvWrite,
+    /// `key_offsets.cu`
+    KeyOffsets,
     /// `rope.cu`
     Rope,
     /// `rms_norm.cu`
@@ -67,8 +69,9 @@ macro_rules! product {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 22] = [
+    pub const ALL: [Source; 23] = [
         Self::KvWrite,
+        Self::KeyOffsets,
         Self::Rope,
         Self::RmsNorm,
         Self::Swiglu,
@@ -96,6 +99,7 @@ impl Source {
     pub fn texts(self) -> &'static [(u32, &'static str)] {
         match self {
             Self::KvWrite => &[(75, text!("kv_write.75"))],
+            Self::KeyOffsets => &[(75, text!("key_offsets.75"))],
             Self::Rope => &[(75, text!("rope.75"))],
             Self::RmsNorm => &[(75, text!("rms_norm.75"))],
             Self::Swiglu => &[(75, text!("swiglu.75"))],

@@ -1,5 +1,6 @@
 //! The shipped PTX, run by the interpreter, against the CPU's own code and f64 references.
 
+mod balance;
 mod case;
 mod copy;
 mod decode;

@@ -3,12 +3,12 @@
 use ptx_interpreter::{Buffer, Memory, Order};
 
 use super::device::{ORDERS, Sequence, layout, run, targets};
-use crate::cuda::{Attention, Launch, Source};
+use crate::cuda::{Attention, KeyOffsets, Launch, Source};
 use crate::random::floats;
-use crate::{AttentionParams, KvDtype, KvFormat};
+use crate::{AttentionParams, KvDtype, KvFormat, RopeKind};
 
 /// Queries of some tokens over a sequence.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) format: KvFormat,
     pub(super) head_dim: usize,
@@ -20,13 +20,22 @@ pub(super) struct Case {
     pub(super) window: Option<usize>,
     pub(super) softcap: Option<f32>,
     pub(super) has_sinks: bool,
+    /// Of keys whose format is rotated.
+    pub(super) balance: Option<RopeKind>,
 }
 
-/// The two kernels of `decode`, and what the first leaves to the second.
+/// The two kernels of `decode`, and what the first leaves to the second; before them what fills the key offsets.
 pub(super) struct Decode {
+    pub(super) fill: Option<Launch>,
     pub(super) split: Launch,
     pub(super) parts: Buffer,
     pub(super) combine: Launch,
+}
+
+impl Decode {
+    pub(super) fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.fill.iter().chain([&self.split, &self.combine])
+    }
 }
 
 impl Case {
@@ -41,6 +50,7 @@ impl Case {
             window: None,
             softcap: None,
             has_sinks: false,
+            balance: None,
         }
     }
 
@@ -71,18 +81,32 @@ impl Case {
     pub(super) fn sequence(&self) -> (Memory, Sequence) {
         let mut memory = Memory::new();
         let layout = layout(self.format, self.kv_heads, self.head_dim);
-        let sequence = Sequence::new(&mut memory, layout, self.offset + self.tokens);
+        let sequence = Sequence::new(&mut memory, layout, self.offset + self.tokens, self.balance);
         (memory, sequence)
     }
 
-    fn attention(&self, memory: &mut Memory, sequence: &Sequence, offset: usize) -> Attention {
+    fn attention(
+        &self,
+        memory: &mut Memory,
+        sequence: &Sequence,
+        (offset, tokens): (usize, usize),
+        positions: usize,
+    ) -> Attention {
         let kv = sequence.at(memory, offset);
         let sinks = self.sinks().map(|sinks| memory.floats("sinks", &sinks));
-        Attention {
+        let attention = Attention {
             kv,
             num_heads: self.heads(),
             params: self.params(),
             sinks: sinks.map_or(0, |sinks| memory.address(sinks)),
+            key_offsets: None,
+        };
+        let bytes = attention.key_offsets_bytes(tokens, positions);
+        let table = memory.uninitialised("key offsets", bytes);
+        let address = memory.address(table);
+        Attention {
+            key_offsets: (bytes > 0).then_some(KeyOffsets { address, positions }),
+            ..attention
         }
     }
 
@@ -100,7 +124,7 @@ impl Case {
         (offset, tokens): (usize, usize),
         positions: usize,
     ) -> (Decode, Buffer) {
-        let attention = self.attention(memory, sequence, offset);
+        let attention = self.attention(memory, sequence, (offset, tokens), positions);
         let queries = memory.floats("queries", &self.rows(offset, tokens));
         let bytes = attention.parts_bytes(tokens, positions);
         let parts = memory.uninitialised("parts", bytes);
@@ -110,6 +134,7 @@ impl Case {
             .decode(queries, at, to, tokens, positions)
             .unwrap();
         let decode = Decode {
+            fill: attention.fill_key_offsets(queries, tokens).unwrap(),
             split,
             parts,
             combine,
@@ -122,27 +147,28 @@ impl Case {
         let positions = self.offset + self.tokens;
         let place = (self.offset, self.tokens);
         let (decode, out) = self.decode(&mut memory, &sequence, place, positions);
-        for launch in [decode.split, decode.combine] {
-            run(&launch, &mut memory, target, order);
+        for launch in decode.launches() {
+            run(launch, &mut memory, target, order);
         }
         assert!(memory.is_written(out));
         memory.read_floats(out)
     }
 
-    /// What `prefill` launches, with its output.
+    /// What `prefill` launches, the attention last, with its output.
     pub(super) fn prefill(
         &self,
         memory: &mut Memory,
         sequence: &Sequence,
         (offset, tokens): (usize, usize),
         target: u32,
-    ) -> (Launch, Buffer) {
-        let attention = self.attention(memory, sequence, offset);
+    ) -> (Vec<Launch>, Buffer) {
+        let attention = self.attention(memory, sequence, (offset, tokens), offset + tokens);
         let queries = memory.floats("queries", &self.rows(offset, tokens));
         let out = memory.uninitialised("out", tokens * self.heads() * self.head_dim * 4);
         let (queries, to) = (memory.address(queries), memory.address(out));
-        let launch = attention.prefill(queries, to, tokens, target);
-        (launch.unwrap(), out)
+        let fill = attention.fill_key_offsets(queries, tokens).unwrap();
+        let attend = attention.prefill(queries, to, tokens, target).unwrap();
+        (fill.into_iter().chain([attend]).collect(), out)
     }
 
     /// All tokens, in chunks of these lengths.
@@ -152,8 +178,10 @@ impl Case {
         let mut values = Vec::new();
         for &tokens in chunks {
             let place = (offset, tokens);
-            let (launch, out) = self.prefill(&mut memory, &sequence, place, target);
-            run(&launch, &mut memory, target, order);
+            let (launches, out) = self.prefill(&mut memory, &sequence, place, target);
+            for launch in &launches {
+                run(launch, &mut memory, target, order);
+            }
             assert!(memory.is_written(out));
             values.extend(memory.read_floats(out));
             offset += tokens;
@@ -173,14 +201,7 @@ impl Case {
             (_, false) => 4e-3,
             (_, true) => 3e-2,
         };
-        assert!(
-            error < most,
-            "{} dim {} group {} at {} for {target}: {error}",
-            self.format,
-            self.head_dim,
-            self.group,
-            self.offset
-        );
+        assert!(error < most, "{self:?} for {target}: {error}",);
     }
 
     /// In f64, of the keys and values as they were rounded.
@@ -238,14 +259,7 @@ impl Case {
         for target in targets {
             let got = self.decoded(target, ORDERS[order % ORDERS.len()]);
             let error = Self::error(&got, &want);
-            assert!(
-                error < 3e-5,
-                "{} dim {} group {} at {} for {target}: {error}",
-                self.format,
-                self.head_dim,
-                self.group,
-                self.offset
-            );
+            assert!(error < 3e-5, "{self:?} for {target}: {error}",);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use ptx_interpreter::Order;
 
+use super::balance::KINDS;
 use super::case::Case;
 use super::device::{ORDERS, run};
 use crate::KvFormat;
@@ -18,6 +19,13 @@ fn decoding_equals_the_reference_in_every_format_and_head_size() {
                 64 | 160 => case.check_decode(i),
                 _ => case.check_decode_for([80].into_iter(), i),
             }
+            if format.key.is_rotated() && [64, 96, 128, 256].contains(&head_dim) {
+                let case = Case {
+                    balance: Some(KINDS[(i + head_dim / 32) % 2]),
+                    ..case
+                };
+                case.check_decode_for([80].into_iter(), i);
+            }
         }
     }
     for head_dim in [2, 20, 80, 250] {
@@ -32,6 +40,7 @@ fn decoding_equals_the_reference_for_every_group_of_heads() {
             let case = Case {
                 group,
                 kv_heads: 1,
+                balance: (format == KvFormat::Q4).then_some(KINDS[group % 2]),
                 ..Case::new(format, 64)
             };
             case.check_decode(group);
@@ -41,19 +50,22 @@ fn decoding_equals_the_reference_for_every_group_of_heads() {
 
 #[test]
 fn decoding_equals_the_reference_at_the_edges_of_tiles_blocks_and_splits() {
-    for (i, offset) in [0, 1, 14, 15, 16, 63, 64, 127, 128, 129, 255, 256, 400]
-        .into_iter()
-        .enumerate()
+    for (i, offset) in [
+        0, 1, 14, 15, 16, 20, 63, 64, 65, 127, 128, 129, 255, 256, 400,
+    ]
+    .into_iter()
+    .enumerate()
     {
-        for window in [None, Some(1), Some(17), Some(130)] {
+        for (j, window) in [None, Some(1), Some(17), Some(130)].into_iter().enumerate() {
             let case = Case {
                 offset,
                 window,
                 kv_heads: 1,
+                balance: (j % 2 == 0).then_some(KINDS[(i + j / 2) % 2]),
                 softcap: (i % 2 == 0).then_some(3.0),
                 has_sinks: i % 3 == 0,
                 ..Case::new(
-                    if i % 4 == 0 {
+                    if i % 4 == 0 || [1, 20, 63, 64, 65].contains(&offset) {
                         KvFormat::Q8
                     } else {
                         KvFormat::F16
@@ -72,6 +84,7 @@ fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() 
         let case = Case {
             offset: 125,
             tokens: 6,
+            balance: Some(KINDS[1]),
             ..Case::new(format, 96)
         };
         let all = case.decoded(80, Order::Forward);
@@ -81,8 +94,8 @@ fn several_tokens_at_once_have_the_bits_of_each_alone_in_any_bucket_and_order() 
             let mut memory = memory.clone();
             let place = (case.offset + i, 1);
             let (decode, out) = case.decode(&mut memory, &sequence, place, 128 * (2 + i));
-            for launch in [decode.split, decode.combine] {
-                run(&launch, &mut memory, 80, ORDERS[i % 3]);
+            for launch in decode.launches() {
+                run(launch, &mut memory, 80, ORDERS[i % 3]);
             }
             assert_eq!(bits(&memory.read_floats(out)), bits(&all[i * row..][..row]));
         }

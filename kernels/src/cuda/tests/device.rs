@@ -5,14 +5,15 @@ use std::sync::{Mutex, OnceLock};
 
 use ptx_interpreter::{Argument as Given, Buffer, Error, Memory, Module, Order};
 
-use crate::KvFormat;
+use super::balance::Balancing;
 use crate::cpu::Path;
-use crate::cuda::{Argument, Kv, Launch, Source};
+use crate::cuda::{Argument, Balance, Kv, Launch, Source};
 use crate::hadamard::hadamard;
 use crate::kv_write::Rounded;
 use crate::kv_write::tests::read;
 use crate::layout::{BLOCK_TOKENS, KvLayout, Side, TILE_TOKENS};
 use crate::random::floats;
+use crate::{KvFormat, RopeKind};
 
 pub(super) const ORDERS: [Order; 3] = [Order::Forward, Order::Backward, Order::Random(7)];
 
@@ -63,11 +64,14 @@ pub(super) fn targets(source: Source) -> impl Iterator<Item = u32> {
 }
 
 /// A conversation's keys and values in the last of two layers: in slots of their own, written by the CPU, and flat
-/// `[len, kv_heads, head_dim]` as that rounded them. What nobody wrote is NaN, or as bad as the format allows.
+/// `[len, kv_heads, head_dim]` as that rounded them; balanced keys are given as what they stand for. What nobody wrote is NaN, or as bad as the format allows.
 pub(super) struct Sequence {
     pub(super) layout: KvLayout,
     pub(super) slots: Vec<Buffer>,
     table: Buffer,
+    balance: Option<Balance>,
+    /// Keys before anything was done to them.
+    pub(super) given_keys: Vec<f32>,
     pub(super) keys: Vec<f32>,
     pub(super) values: Vec<f32>,
 }
@@ -104,15 +108,34 @@ pub(super) fn write_head(
 }
 
 impl Sequence {
-    pub(super) fn new(memory: &mut Memory, layout: KvLayout, len: usize) -> Self {
+    /// Keys are balanced, where their format is rotated, for a rope of this kind.
+    pub(super) fn new(
+        memory: &mut Memory,
+        layout: KvLayout,
+        len: usize,
+        balance: Option<RopeKind>,
+    ) -> Self {
+        let balance = balance.filter(|_| layout.format.key.is_rotated());
+        let balance = balance.map(|kind| Balancing::new(layout, len, kind));
+        let mut given_keys = Vec::new();
         let mut bytes = vec![vec![0xff; layout.slot_bytes()]; len.div_ceil(BLOCK_TOKENS)];
         let [keys, values] = [(Side::Key, 1), (Side::Value, 2)].map(|(side, seed)| {
             let rows = floats(seed, len * layout.row_elems());
             let rows = rows.chunks_exact(layout.head_dim).enumerate();
             rows.flat_map(|(i, x)| {
                 let (token, head) = (i / layout.num_kv_heads, i % layout.num_kv_heads);
-                let slot = &mut bytes[token / BLOCK_TOKENS];
-                write_head(&layout, side, slot, (token, head), x)
+                let (slot, place) = (&mut bytes[token / BLOCK_TOKENS], (token, head));
+                let balance = balance.as_ref().filter(|_| side == Side::Key);
+                let Some(balance) = balance else {
+                    return write_head(&layout, side, slot, place, x);
+                };
+                let mut key = x.to_vec();
+                balance.undo(place, &mut key);
+                given_keys.extend_from_slice(&key);
+                balance.balance(place, &mut key);
+                let mut row = write_head(&layout, side, slot, place, &key);
+                balance.undo(place, &mut row);
+                row
             })
             .collect()
         });
@@ -129,6 +152,8 @@ impl Sequence {
             layout,
             slots,
             table,
+            balance: balance.map(|balance| balance.on_device(memory)),
+            given_keys,
             keys,
             values,
         }
@@ -142,6 +167,7 @@ impl Sequence {
             layer: LAYER,
             blocks: memory.address(self.table),
             offset: memory.address(offset),
+            balance: self.balance,
         }
     }
 }

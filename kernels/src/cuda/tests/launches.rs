@@ -4,7 +4,8 @@ use ptx_interpreter::Module;
 
 use super::device::layout;
 use crate::cuda::{
-    Attention, Cuts, Kv, Rows, Source, add_rms_norm, copy_blocks, rope, sample_top_k, swiglu,
+    Attention, Balance, Cuts, KeyOffsets, Kv, Rows, Source, add_rms_norm, copy_blocks, rope,
+    sample_top_k, swiglu,
 };
 use crate::{AttentionParams, KvFormat, RopeKind};
 
@@ -14,6 +15,7 @@ fn kv(head_dim: usize) -> Kv {
         layer: 1,
         blocks: 0,
         offset: 0,
+        balance: None,
     }
 }
 
@@ -27,6 +29,7 @@ fn attention(num_heads: usize, head_dim: usize) -> Attention {
             softcap: None,
         },
         sinks: 0,
+        key_offsets: None,
     }
 }
 
@@ -62,6 +65,35 @@ fn sizes_that_do_not_fit_are_errors_before_anything_runs() {
         temperature: 1.0,
     };
     assert!(sample_top_k(0, 0, 0, (1, 1000), cuts).is_err());
+}
+
+#[test]
+fn balanced_keys_need_a_table_of_offsets_and_others_get_none() {
+    let mut attention = attention(4, 64);
+    let table = KeyOffsets {
+        address: 256,
+        positions: 100,
+    };
+    attention.kv.balance = Some(Balance {
+        numbers: 0,
+        cos: 0,
+        sin: 0,
+        kind: RopeKind::Halves,
+    });
+    // Keys that are not rotated.
+    assert!(attention.fill_key_offsets(0, 1).unwrap().is_none());
+    assert_eq!(attention.key_offsets_bytes(5, 100), 0);
+    assert!(attention.prefill(0, 0, 1, 80).is_ok());
+    attention.kv.layout.format = KvFormat::Q8;
+    // Position 0 and two blocks.
+    assert_eq!(attention.key_offsets_bytes(5, 100), 4 * 5 * 4 * 3);
+    assert!(attention.fill_key_offsets(0, 1).is_err());
+    assert!(attention.prefill(0, 0, 1, 80).is_err());
+    assert!(attention.decode(0, 0, 0, 1, 100).is_err());
+    attention.key_offsets = Some(table);
+    assert!(attention.fill_key_offsets(0, 1).unwrap().is_some());
+    assert!(attention.prefill(0, 0, 1, 80).is_ok());
+    assert!(attention.decode(0, 0, 0, 1, 100).is_ok());
 }
 
 #[test]

@@ -7,9 +7,11 @@ use ptx_interpreter::{Buffer, Memory, Module, Order};
 use super::case::Case;
 use super::device::{Sequence, layout, try_run};
 use super::weights::{Case as Product, Kind, Prepared, matrix};
-use crate::KvFormat;
-use crate::cuda::{Cuts, Launch, Rows, Source, add_rms_norm, sample_greedy, sample_top_k};
+use crate::cuda::{
+    Argument, Cuts, Launch, Rows, Source, add_rms_norm, sample_greedy, sample_top_k,
+};
 use crate::random::floats;
+use crate::{KvFormat, RopeKind};
 
 /// Launches with the memory they start from, and the buffers to compare afterwards.
 struct Scene {
@@ -124,7 +126,7 @@ fn kv_write_misses_each_of_its_barriers_and_its_last_bytes() {
     let scenes = [KvFormat::F16, KvFormat::Q8].map(|format| {
         let layout = layout(format, 1, 64);
         let mut memory = Memory::new();
-        let sequence = Sequence::new(&mut memory, layout, 64);
+        let sequence = Sequence::new(&mut memory, layout, 64, None);
         let x = memory.floats("rows", &floats(1, 16 * 64));
         let rows = Rows {
             address: memory.address(x),
@@ -138,6 +140,30 @@ fn kv_write_misses_each_of_its_barriers_and_its_last_bytes() {
         }
     });
     check(Source::KvWrite, 75, &scenes);
+}
+
+#[test]
+fn key_offsets_miss_their_barrier_and_their_last_bytes() {
+    // As many blocks as a block of threads has columns.
+    let case = Case {
+        kv_heads: 1,
+        group: 2,
+        offset: 31 * 64,
+        balance: Some(RopeKind::Halves),
+        ..Case::new(KvFormat::Q8, 64)
+    };
+    let (mut memory, sequence) = case.sequence();
+    let place = (case.offset, case.tokens);
+    let (mut launches, _) = case.prefill(&mut memory, &sequence, place, 75);
+    let table = memory.uninitialised("key offsets", 4 * case.group * 33);
+    launches.truncate(1);
+    launches[0].arguments[1] = Argument::Address(memory.address(table));
+    let scene = Scene {
+        memory,
+        launches,
+        results: vec![table],
+    };
+    check(Source::KeyOffsets, 75, &[scene]);
 }
 
 #[test]
@@ -206,11 +232,11 @@ fn prefill_misses_each_of_its_barriers_and_its_last_bytes() {
                     ..Case::new(format.parse().unwrap(), head_dim)
                 };
                 let (mut memory, sequence) = case.sequence();
-                let (launch, out) = case.prefill(&mut memory, &sequence, (70, 64), target);
-                source = launch.source;
+                let (launches, out) = case.prefill(&mut memory, &sequence, (70, 64), target);
+                source = launches[0].source;
                 scenes.push(Scene {
                     memory,
-                    launches: vec![launch],
+                    launches,
                     results: vec![out],
                 });
             }

@@ -2,6 +2,7 @@
 
 use ptx_interpreter::Order;
 
+use super::balance::KINDS;
 use super::case::Case;
 use crate::layout::tests::formats;
 use crate::random::bits;
@@ -23,6 +24,18 @@ fn prefill_equals_the_reference_in_every_format_and_head_size() {
             if head_dim == 64 || i == head_dim / 32 {
                 case.check_prefill(75, i + 1);
             }
+            if format.key.is_rotated() {
+                let case = Case {
+                    balance: Some(KINDS[(i + head_dim / 32) % 2]),
+                    kv_heads: 1,
+                    tokens: 20,
+                    ..case
+                };
+                case.check_prefill(80, i);
+                if head_dim == 64 {
+                    case.check_prefill(75, i + 1);
+                }
+            }
         }
     }
     for head_dim in [2, 20, 80, 160, 250] {
@@ -43,6 +56,7 @@ fn prefill_equals_the_reference_for_every_group_of_heads() {
             kv_heads: 1,
             offset: 61,
             tokens: 11,
+            balance: (group != 3).then_some(KINDS[group % 2]),
             ..Case::new(KvFormat::Q8, 64)
         };
         for target in [75, 80] {
@@ -60,23 +74,26 @@ fn prefill_equals_the_reference_at_the_edges_of_blocks_with_windows_caps_and_sin
         (63, 2),
         (64, 64),
         (127, 1),
+        (65, 3),
         (1, 130),
         (200, 17),
+        (20, 9),
     ]
     .into_iter()
     .enumerate()
     {
-        for window in [None, Some(1), Some(20), Some(70)] {
+        for (j, window) in [None, Some(1), Some(20), Some(70)].into_iter().enumerate() {
             let case = Case {
                 offset,
                 tokens,
                 window,
                 kv_heads: 1,
                 group: 2,
+                balance: (j % 2 == 0).then_some(KINDS[(i + j / 2) % 2]),
                 softcap: (i % 2 == 0).then_some(3.0),
                 has_sinks: i % 3 == 0,
                 ..Case::new(
-                    if i % 2 == 0 {
+                    if i % 2 == 0 || [20, 63].contains(&offset) {
                         KvFormat::Q4
                     } else {
                         KvFormat::F16
@@ -106,6 +123,7 @@ fn chunks_of_a_prefill_change_no_bit() {
             kv_heads: 1,
             group: 3,
             window,
+            balance: Some(KINDS[head_dim / 32 % 2]),
             has_sinks: window.is_some(),
             ..Case::new(format, head_dim)
         };
