@@ -33,6 +33,7 @@ fn main() {
         "load_model",
         "cache_stats",
         "clear_cache",
+        "devices",
         "memory_stats",
         "release_memory",
         "plan_model",

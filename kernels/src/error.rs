@@ -20,9 +20,7 @@ pub enum Error {
         bytes: usize,
     },
     /// The GPU's driver refused a call, or a kernel went wrong on the GPU: after the latter every call fails.
-    #[error(
-        "the GPU failed to {attempt} ({reason}); restart Reprise, or choose the CPU in the settings"
-    )]
+    #[error("the GPU failed to {attempt} ({reason}); try again, or choose the CPU in the settings")]
     Device {
         /// What was attempted.
         attempt: &'static str,

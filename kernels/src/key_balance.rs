@@ -64,6 +64,16 @@ impl HeadSums {
         }
     }
 
+    /// Of the tokens of a sequence from position 0 on: the key of each `[head_dim]`, and the queries that meet it
+    /// `[group, head_dim]`. That at position 0 is not summed.
+    pub(crate) fn over<'a>(tokens: impl Iterator<Item = (&'a [f32], &'a [f32])>) -> HeadSums {
+        let mut tokens = tokens;
+        let (first, _) = tokens.next().unwrap_or_default();
+        let mut sums = HeadSums::new(first);
+        tokens.for_each(|(key, queries)| sums.add(key, queries));
+        sums
+    }
+
     /// Adds a token's key `[head_dim]` and the queries that meet it `[group, head_dim]`.
     pub(crate) fn add(&mut self, key: &[f32], queries: &[f32]) {
         self.tokens += 1;

@@ -11,7 +11,7 @@
 mod measure;
 mod panels;
 mod rows;
-mod shapes;
+pub(crate) mod shapes;
 #[cfg(test)]
 mod tests;
 
@@ -91,6 +91,16 @@ pub struct Layers {
     hidden: usize,
     inner: usize,
     balance: Option<KeyBalance>,
+}
+
+/// What a call is about. On a GPU other kernels prefill than decode, so that a token's last bits depend on it; on the CPU nothing
+/// does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A prompt, or a part of it, however long.
+    Prefill,
+    /// A token that was sampled.
+    Decode,
 }
 
 /// Where the tokens of a call stand.

@@ -42,7 +42,7 @@ pub use cpu::{Path, numerics};
 pub use error::{Error, Result};
 pub use key_balance::KeyBalance;
 pub use kv_format::{KvDtype, KvFormat};
-pub use layer::{Layer, LayerParams, Layers, Place, Projection};
+pub use layer::{Layer, LayerParams, Layers, Phase, Place, Projection};
 pub use layout::{BLOCK_TOKENS, KvLayout, TILE_TOKENS};
 pub use pool::KvPool;
 pub use quantized::QuantizedMatrix;

@@ -12,7 +12,7 @@ use candle_core::quantized::GgmlDType;
 use models::Architecture;
 use models::tiny::{self, TinyModel};
 
-const USAGE: &str = "usage: synthetic --shape 135m|1b --weights f16|q4_0|q4_1|q5_0|q5_1|q8_0|q4_k|q5_k|q6_k|q4_k_m FILE";
+const USAGE: &str = "usage: synthetic --shape 135m|1b|8b --weights f16|q4_0|q4_1|q5_0|q5_1|q8_0|q4_k|q5_k|q6_k|q4_k_m FILE";
 
 fn main() -> ExitCode {
     let Some((model, path)) = read(std::env::args().skip(1)) else {
@@ -68,6 +68,18 @@ fn shape(name: &str) -> Option<TinyModel> {
             num_heads: 32,
             num_kv_heads: 8,
             vocab_size: 128_256,
+            ..base
+        },
+        // Llama 3.1 8B, but for its context
+        "8b" => TinyModel {
+            num_layers: 32,
+            hidden_size: 4096,
+            intermediate_size: 14_336,
+            num_heads: 32,
+            num_kv_heads: 8,
+            head_dim: 128,
+            vocab_size: 128_256,
+            tied: false,
             ..base
         },
         _ => return None,

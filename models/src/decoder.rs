@@ -4,18 +4,33 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
+use kernels::cuda::{self, Choice, Device, Next};
 use kernels::{
     Arena, AttentionParams, BLOCK_TOKENS, KeyBalance, KvLayout, KvPool, Layer, LayerParams, Layers,
-    Projection, QuantizedMatrix, Team, rms_norm,
+    Phase, Projection, QuantizedMatrix, Team, rms_norm,
 };
 
 use crate::config::{Architecture, ModelConfig};
 use crate::error::Result;
 use crate::gguf::GgufFile;
 use crate::rope_table::{RopeTable, Rows};
+use crate::sampler::Sampler;
 
 /// The weights and what it takes to run them.
 pub(crate) struct Decoder {
+    weights: Weights,
+    rope: RopeTable,
+    num_threads: usize,
+}
+
+/// Weights, where they are.
+enum Weights {
+    Host(Box<OnHost>),
+    Device(Box<cuda::Decoder>),
+}
+
+/// Weights in memory, and the threads that run them.
+struct OnHost {
     /// [vocab_size, hidden_size]
     embedding: QuantizedMatrix,
     /// [vocab_size, hidden_size]; `None` where it is the embedding.
@@ -24,7 +39,6 @@ pub(crate) struct Decoder {
     /// [hidden_size]
     norm: Vec<f32>,
     norm_eps: f32,
-    rope: RopeTable,
     team: Team,
 }
 
@@ -49,15 +63,15 @@ impl<'a> Place<'a> {
 }
 
 impl Decoder {
-    /// Repacks the weights with the team that will run them.
+    /// Repacks the weights with the team that will run them, or copies them to a device that will.
     pub(crate) fn load(
         file: &GgufFile,
         config: &ModelConfig,
         layout: KvLayout,
         team: Team,
         float_weights: bool,
+        device: Option<&Arc<Device>>,
     ) -> Result<Decoder> {
-        let (vocab, hidden) = (config.vocab_size, config.hidden_size);
         let load = Load {
             file,
             config,
@@ -65,36 +79,39 @@ impl Decoder {
             float_weights,
             arena: RefCell::default(),
         };
-        let head = match file.has_tensor("output.weight") {
-            true => Some(load.matrix("output.weight", vocab, hidden)?),
-            false => None,
-        };
-        let layers = (0..config.num_layers)
-            .map(|index| load.layer(index))
-            .collect::<Result<_>>()?;
-        let params = LayerParams {
-            num_heads: config.num_heads,
-            norm_eps: config.norm_eps,
-            rope_kind: config.rope_kind(),
-            attention: AttentionParams {
-                scale: 1.0 / (config.head_dim as f32).sqrt(),
-                window: None,
-                softcap: None,
-            },
+        let num_threads = team.threads();
+        let weights = match device {
+            Some(device) => Weights::Device(Box::new(load.onto(device, layout)?)),
+            None => {
+                let layers = (0..config.num_layers).map(|index| load.layer(index));
+                let (layers, params) = (layers.collect::<Result<_>>()?, params(config));
+                Weights::Host(Box::new(OnHost {
+                    embedding: load.embedding()?,
+                    head: load.head()?,
+                    layers: Layers::new(layers, params, layout)?,
+                    norm: load.norm()?,
+                    norm_eps: config.norm_eps,
+                    team,
+                }))
+            }
         };
         Ok(Decoder {
-            embedding: load.matrix("token_embd.weight", vocab, hidden)?,
-            head,
-            layers: Layers::new(layers, params, layout)?,
-            norm: file.vector("output_norm.weight", hidden)?,
-            norm_eps: config.norm_eps,
+            weights,
             rope: RopeTable::new(config),
-            team,
+            num_threads,
         })
     }
 
     pub(crate) fn num_threads(&self) -> usize {
-        self.team.threads()
+        self.num_threads
+    }
+
+    /// The device that has the weights, if one has.
+    pub(crate) fn device(&self) -> Option<&cuda::Decoder> {
+        match &self.weights {
+            Weights::Host(_) => None,
+            Weights::Device(decoder) => Some(decoder),
+        }
     }
 
     /// Writes keys and values of `tokens`; logits of all of them [n, vocab_size], or of the last one only [vocab_size].
@@ -102,12 +119,76 @@ impl Decoder {
         &self,
         tokens: &[u32],
         place: Place<'_>,
+        phase: Phase,
         last_only: bool,
     ) -> Result<Vec<f32>> {
-        let mut x = Vec::new(); // [n, hidden_size]
-        self.embedding.embedding(tokens, &mut x)?;
         let rows = self.rope_rows(tokens, place);
         let at = place.with(&rows);
+        match &self.weights {
+            Weights::Host(host) => host.forward(tokens, at, last_only),
+            Weights::Device(decoder) => Ok(decoder.forward(tokens, at, phase, last_only)?),
+        }
+    }
+
+    /// Runs `tokens`, which were sampled, and samples the next one; `recent` are the tokens before it.
+    pub(crate) fn next(
+        &self,
+        tokens: &[u32],
+        place: Place<'_>,
+        sampler: &mut Sampler,
+        recent: &[u32],
+    ) -> Result<u32> {
+        if let Weights::Device(decoder) = &self.weights
+            && let Some(choice) = sampler.choice()
+        {
+            let rows = self.rope_rows(tokens, place);
+            return Ok(match decoder.next(tokens, place.with(&rows), choice)? {
+                Next::Token(id) => id,
+                Next::Undecided(logits) => match choice {
+                    Choice::Greedy => sampler.choose(&logits, recent, 0.0),
+                    Choice::Random { random, .. } => sampler.choose(&logits, recent, random),
+                },
+            });
+        }
+        let logits = self.forward(tokens, place, Phase::Decode, true)?;
+        Ok(sampler.sample(&logits, recent))
+    }
+
+    /// What balances keys, measured over `tokens`.
+    pub(crate) fn measure_keys(&self, tokens: &[u32], place: Place<'_>) -> Result<KeyBalance> {
+        let rows = self.rope_rows(tokens, place);
+        let at = place.with(&rows);
+        match &self.weights {
+            Weights::Host(host) => {
+                let mut x = host.embedded(tokens)?;
+                Ok(host.layers.measure(&host.team, &mut x, at)?)
+            }
+            Weights::Device(decoder) => Ok(decoder.measure(tokens, at)?),
+        }
+    }
+
+    /// The decoder with its keys balanced.
+    pub(crate) fn balanced(self, balance: KeyBalance) -> Result<Decoder> {
+        let weights = match self.weights {
+            Weights::Host(host) => Weights::Host(Box::new(OnHost {
+                layers: host.layers.balanced(balance)?,
+                ..*host
+            })),
+            Weights::Device(decoder) => Weights::Device(Box::new(decoder.balanced(&balance)?)),
+        };
+        Ok(Decoder { weights, ..self })
+    }
+
+    /// Angles as far as the block of the last token.
+    fn rope_rows(&self, tokens: &[u32], place: Place<'_>) -> Arc<Rows> {
+        let end = place.offset + tokens.len();
+        self.rope.rows(end.next_multiple_of(BLOCK_TOKENS))
+    }
+}
+
+impl OnHost {
+    fn forward(&self, tokens: &[u32], at: kernels::Place, last_only: bool) -> Result<Vec<f32>> {
+        let mut x = self.embedded(tokens)?;
         self.layers.forward(&self.team, &mut x, at, last_only)?;
         let x = match last_only {
             true => &mut x[(tokens.len() - 1) * self.norm.len()..],
@@ -118,26 +199,24 @@ impl Decoder {
         Ok(head.forward(x, &self.team)?)
     }
 
-    /// What balances keys, measured over `tokens`.
-    pub(crate) fn measure_keys(&self, tokens: &[u32], place: Place<'_>) -> Result<KeyBalance> {
-        let mut x = Vec::new(); // [n, hidden_size]
+    /// [n, hidden_size]
+    fn embedded(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let mut x = Vec::new();
         self.embedding.embedding(tokens, &mut x)?;
-        let rows = self.rope_rows(tokens, place);
-        Ok(self.layers.measure(&self.team, &mut x, place.with(&rows))?)
+        Ok(x)
     }
+}
 
-    /// The decoder with its keys balanced.
-    pub(crate) fn balanced(self, balance: KeyBalance) -> Result<Decoder> {
-        Ok(Decoder {
-            layers: self.layers.balanced(balance)?,
-            ..self
-        })
-    }
-
-    /// Angles as far as the block of the last token.
-    fn rope_rows(&self, tokens: &[u32], place: Place<'_>) -> Arc<Rows> {
-        let end = place.offset + tokens.len();
-        self.rope.rows(end.next_multiple_of(BLOCK_TOKENS))
+fn params(config: &ModelConfig) -> LayerParams {
+    LayerParams {
+        num_heads: config.num_heads,
+        norm_eps: config.norm_eps,
+        rope_kind: config.rope_kind(),
+        attention: AttentionParams {
+            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            window: None,
+            softcap: None,
+        },
     }
 }
 
@@ -151,6 +230,41 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
+    /// Packs matrix after matrix and copies each to the device, so that memory holds one layer at a time.
+    fn onto(&self, device: &Arc<Device>, layout: KvLayout) -> Result<cuda::Decoder> {
+        let (embedding, head) = (self.embedding()?, self.head()?);
+        let (norm, params) = (self.norm()?, params(self.config));
+        let device = Arc::clone(device);
+        let mut decoder =
+            cuda::Decoder::new(device, &embedding, head.as_ref(), &norm, params, layout)?;
+        drop((embedding, head));
+        for index in 0..self.config.num_layers {
+            self.arena.take();
+            decoder.push(&self.layer(index)?)?;
+        }
+        Ok(decoder)
+    }
+
+    fn embedding(&self) -> Result<QuantizedMatrix> {
+        let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
+        self.matrix("token_embd.weight", vocab, hidden)
+    }
+
+    /// `None` where it is the embedding.
+    fn head(&self) -> Result<Option<QuantizedMatrix>> {
+        const NAME: &str = "output.weight";
+        let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
+        let has_one = self.file.has_tensor(NAME);
+        has_one
+            .then(|| self.matrix(NAME, vocab, hidden))
+            .transpose()
+    }
+
+    fn norm(&self) -> Result<Vec<f32>> {
+        self.file
+            .vector("output_norm.weight", self.config.hidden_size)
+    }
+
     fn layer(&self, index: usize) -> Result<Layer> {
         let (file, config) = (self.file, self.config);
         let name = |part: &str| format!("blk.{index}.{part}");

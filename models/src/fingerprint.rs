@@ -12,15 +12,32 @@ pub struct Fingerprint(pub [u8; 32]);
 /// Raised by hand when the decoder's own arithmetic changes (the kernels' part is in `kernels::numerics()`).
 const DECODER_NUMERICS: u32 = 1;
 
+/// Raised by hand when what a GPU computes changes.
+const DEVICE_NUMERICS: u32 = 1;
+
+/// Which weights and tokens, and who computes with them.
+pub(crate) struct Identity {
+    /// Digest of the weights.
+    pub(crate) weights: [u8; 32],
+    /// Digest of the tokenizer, which covers the BOS policy.
+    pub(crate) tokenizer: [u8; 32],
+    /// Whether a GPU does: its last bits are others than the CPU's.
+    pub(crate) on_device: bool,
+}
+
 impl Fingerprint {
-    /// `tokenizer` is its digest, which covers the BOS policy; `balance` are the numbers that keys are balanced with.
+    /// `balance` are the numbers that keys are balanced with.
     pub(crate) fn of(
         config: &ModelConfig,
         layout: &KvLayout,
-        weights: &[u8; 32],
-        tokenizer: &[u8; 32],
+        identity: &Identity,
         balance: Option<&[f32]>,
     ) -> Fingerprint {
+        let Identity {
+            weights,
+            tokenizer,
+            on_device,
+        } = identity;
         let mut text = String::from("reprise fingerprint 1\n");
         let mut line = |name: &str, value: String| {
             text.push_str(name);
@@ -67,6 +84,9 @@ impl Fingerprint {
             "numerics",
             format!("{}/{DECODER_NUMERICS}", kernels::numerics()),
         );
+        if *on_device {
+            line("device", format!("gpu/{DEVICE_NUMERICS}"));
+        }
         line("weights", blake3::Hash::from(*weights).to_hex().to_string());
         line("adapters", "none".into());
         line(
@@ -125,16 +145,22 @@ mod tests {
             rope_base: 1e4,
             rope_scaling: RopeScaling::None,
         };
+        let identity = |weights: u8, tokenizer: u8| Identity {
+            weights: [weights; 32],
+            tokenizer: [tokenizer; 32],
+            on_device: false,
+        };
         let of = |config: &ModelConfig, weights: u8, tokenizer: u8| {
-            Fingerprint::of(
-                config,
-                &config.kv_layout(KvFormat::F16),
-                &[weights; 32],
-                &[tokenizer; 32],
-                None,
-            )
+            let layout = config.kv_layout(KvFormat::F16);
+            Fingerprint::of(config, &layout, &identity(weights, tokenizer), None)
         };
         let mut all = vec![of(&base, 0, 0), of(&base, 1, 0), of(&base, 0, 1)];
+        let on_device = Identity {
+            on_device: true,
+            ..identity(0, 0)
+        };
+        let layout = base.kv_layout(KvFormat::F16);
+        all.push(Fingerprint::of(&base, &layout, &on_device, None));
         let variants: [fn(&mut ModelConfig); 9] = [
             |c| c.architecture = Architecture::Qwen3,
             |c| c.num_layers = 3,
@@ -157,13 +183,13 @@ mod tests {
                 .filter(|value| (key, *value) != (KvDtype::F16, KvDtype::F16))
             {
                 let layout = base.kv_layout(KvFormat { key, value });
-                all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32], None));
+                all.push(Fingerprint::of(&base, &layout, &identity(0, 0), None));
             }
         }
         for balance in [[1.0, 2.0], [1.0, 2.5]] {
             let layout = base.kv_layout(KvFormat::F16);
             let balance = Some(&balance[..]);
-            all.push(Fingerprint::of(&base, &layout, &[0; 32], &[0; 32], balance));
+            all.push(Fingerprint::of(&base, &layout, &identity(0, 0), balance));
         }
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());

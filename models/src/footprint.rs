@@ -64,6 +64,23 @@ impl Footprint {
         rows * self.config.head_dim as u64 * size_of::<f32>() as u64
     }
 
+    /// Bytes that running `step_tokens` tokens at a time takes on a GPU beside weights and angles, at the end of a context of so
+    /// many tokens: activations, what attention leaves between its kernels, logits.
+    pub fn device_scratch_bytes(&self, step_tokens: u64, context_tokens: u64) -> u64 {
+        /// Positions of a split of attention's context.
+        const SPLIT: u64 = 128;
+        let config = &self.config;
+        let (hidden, inner) = (config.hidden_size as u64, config.intermediate_size as u64);
+        let (heads, head) = (config.num_heads as u64, config.head_dim as u64);
+        let (all, kv) = (heads * head, config.num_kv_heads as u64 * head);
+        let widest = hidden.max(inner).max(all);
+        // Floats, but for the quantized activations: a byte each, and three floats for 32 of them.
+        let of_token = 4 * (3 * hidden + 2 * all + 2 * kv + 2 * inner) + widest * (32 + 12) / 32;
+        let offsets = 4 * step_tokens * heads * (1 + context_tokens.div_ceil(BLOCK_TOKENS as u64));
+        let splits = 4 * heads * context_tokens.div_ceil(SPLIT) * (head + 2);
+        step_tokens * of_token + offsets + splits + 4 * config.vocab_size as u64
+    }
+
     /// Bytes that running `step_tokens` tokens at a time on `threads` threads takes beside the weights: activations, each
     /// thread's workspace, logits and their copy in the sampler.
     pub fn scratch_bytes(&self, step_tokens: u64, threads: u64) -> u64 {

@@ -1,18 +1,21 @@
 //! A loaded model, and what can be said of a file without loading it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use kernels::{BLOCK_TOKENS, KvFormat, KvLayout, KvPool, Team};
+use kernels::cuda::{self, Device};
+use kernels::{BLOCK_TOKENS, KvFormat, KvLayout, KvPool, Phase, Team};
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
 use crate::decoder::{Decoder, Place};
 use crate::digest::DigestCache;
 use crate::error::{Error, Result};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Identity};
 use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
 use crate::key_balance;
+use crate::sampler::Sampler;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -32,7 +35,7 @@ pub struct Model {
 }
 
 /// How a model is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Format of the keys and values.
     pub kv: KvFormat,
@@ -41,15 +44,18 @@ pub struct LoadOptions {
     /// Keep quantized weights as f32, so that products do not round activations: slow, large, and as exact as the weights
     /// are.
     pub float_weights: bool,
+    /// The GPU that runs the model; without one, the team does.
+    pub device: Option<Arc<Device>>,
 }
 
-/// `q8`, not forced, weights as in the file.
+/// On the CPU, `q8`, not forced, weights as in the file.
 impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             kv: KvFormat::Q8,
             is_forced: false,
             float_weights: false,
+            device: None,
         }
     }
 }
@@ -83,9 +89,14 @@ impl Model {
         };
         let layout = config.kv_layout(format);
         let template = ChatTemplate::read(&file, &tokenizer)?;
-        let decoder = Decoder::load(&file, &config, layout, team, options.float_weights)?;
-        let weights = digests.digest(path)?;
-        let plain = Fingerprint::of(&config, &layout, &weights, &tokenizer.digest(), None);
+        let device = options.device.as_ref();
+        let decoder = Decoder::load(&file, &config, layout, team, options.float_weights, device)?;
+        let identity = Identity {
+            weights: digests.digest(path)?,
+            tokenizer: tokenizer.digest(),
+            on_device: device.is_some(),
+        };
+        let plain = Fingerprint::of(&config, &layout, &identity, None);
         let (decoder, balance) = match format.key.is_rotated() {
             true => {
                 // Which weights, tokenizer and arithmetic: all that it depends on. Weights kept as f32 are others.
@@ -96,16 +107,9 @@ impl Model {
             }
             false => (decoder, None),
         };
-        let tokenizer_digest = tokenizer.digest();
         Ok(Model {
             name: name_of(path),
-            fingerprint: Fingerprint::of(
-                &config,
-                &layout,
-                &weights,
-                &tokenizer_digest,
-                balance.as_deref(),
-            ),
+            fingerprint: Fingerprint::of(&config, &layout, &identity, balance.as_deref()),
             info: info(&file, &config, &layout),
             weights_bytes: weights_bytes(&file),
             footprint: Footprint::of(&file, &config),
@@ -173,7 +177,12 @@ impl Model {
         self.decoder.num_threads()
     }
 
-    /// Runs `tokens` (not empty) at position `offset` of the sequence whose slots are `table`; the keys and values before
+    /// The GPU that has its weights, if one has, and what they take there. Pools must be in its memory.
+    pub fn device(&self) -> Option<&cuda::Decoder> {
+        self.decoder.device()
+    }
+
+    /// Runs `tokens` (not empty), a prompt or a part of one, at position `offset` of the sequence whose slots are `table`; the keys and values before
     /// `offset` must be there. Writes those of all tokens; returns the logits of the last one [vocab_size]. The pool's format
     /// may be another than `kv_layout`'s, but its blocks are not those of this model's fingerprint then.
     pub fn forward(
@@ -183,13 +192,54 @@ impl Model {
         pool: &KvPool,
         table: &[u32],
     ) -> Result<Vec<f32>> {
+        self.last_logits(tokens, offset, (pool, table), Phase::Prefill)
+    }
+
+    /// As `forward`, for tokens that were sampled: on a GPU with the kernels for one at a time.
+    pub fn decode(
+        &self,
+        tokens: &[u32],
+        offset: usize,
+        pool: &KvPool,
+        table: &[u32],
+    ) -> Result<Vec<f32>> {
+        self.last_logits(tokens, offset, (pool, table), Phase::Decode)
+    }
+
+    /// Runs the last token of a timeline, which was sampled, after those before it, and samples the next one: on a GPU there,
+    /// where the sampler's settings allow it.
+    pub fn next(
+        &self,
+        recent: &[u32],
+        pool: &KvPool,
+        table: &[u32],
+        sampler: &mut Sampler,
+    ) -> Result<u32> {
+        let offset = recent.len().saturating_sub(1);
+        let token = &recent[offset..];
+        self.check(token, offset, pool, table)?;
+        let place = Place {
+            offset,
+            pool,
+            table,
+        };
+        self.decoder.next(token, place, sampler, recent)
+    }
+
+    fn last_logits(
+        &self,
+        tokens: &[u32],
+        offset: usize,
+        (pool, table): (&KvPool, &[u32]),
+        phase: Phase,
+    ) -> Result<Vec<f32>> {
         self.check(tokens, offset, pool, table)?;
         let place = Place {
             offset,
             pool,
             table,
         };
-        self.decoder.forward(tokens, place, true)
+        self.decoder.forward(tokens, place, phase, true)
     }
 
     /// As `forward`, but the logits of every token, [n] of [vocab_size].
@@ -206,7 +256,7 @@ impl Model {
             pool,
             table,
         };
-        let logits = self.decoder.forward(tokens, place, false)?;
+        let logits = self.decoder.forward(tokens, place, Phase::Prefill, false)?;
         let rows = logits.chunks_exact(self.config.vocab_size);
         Ok(rows.map(<[f32]>::to_vec).collect())
     }

@@ -1,5 +1,6 @@
 //! Logits to the next token.
 
+use kernels::cuda::{Choice, Cuts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,8 @@ pub struct Sampler {
 const LARGEST_LOGIT: f32 = 1e30;
 /// Candidates sorted in the first round of top-p; doubled until the probability is reached.
 const FIRST_ROUND: usize = 256;
+/// Candidates that a GPU ranks.
+const MOST_RANKED: usize = 256;
 
 impl Sampler {
     /// A sampler at the beginning of its random sequence.
@@ -60,6 +63,53 @@ impl Sampler {
     /// The next token. `recent` are the tokens before it, the latest last. Logits that are not numbers are never chosen
     /// (token 0 if none is a number); equal logits are ranked by id.
     pub fn sample(&mut self, logits: &[f32], recent: &[u32]) -> u32 {
+        let random = match self.is_greedy() {
+            true => 0.0,
+            false => self.rng.random(),
+        };
+        self.choose(logits, recent, random)
+    }
+
+    /// How a GPU would sample, and none where it cannot: it knows no tokens before.
+    pub(crate) fn choice(&mut self) -> Option<Choice> {
+        if self.has_penalty() || self.config.top_k.is_some_and(|k| k > MOST_RANKED) {
+            return None;
+        }
+        if self.is_greedy() {
+            return Some(Choice::Greedy);
+        }
+        let SamplerConfig {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            ..
+        } = self.config;
+        Some(Choice::Random {
+            cuts: Cuts {
+                top_k,
+                top_p,
+                min_p,
+                temperature,
+            },
+            random: self.rng.random(),
+        })
+    }
+
+    fn is_greedy(&self) -> bool {
+        let SamplerConfig {
+            temperature, top_k, ..
+        } = self.config;
+        temperature.is_nan() || temperature <= 0.0 || top_k == Some(1)
+    }
+
+    fn has_penalty(&self) -> bool {
+        let penalty = self.config.repetition_penalty;
+        !(penalty == 1.0 || penalty.is_nan() || penalty <= 0.0)
+    }
+
+    /// The next token by a random number in 0..1.
+    pub(crate) fn choose(&self, logits: &[f32], recent: &[u32], random: f64) -> u32 {
         let mut candidates: Vec<(u32, f32)> = logits
             .iter()
             .enumerate()
@@ -67,10 +117,7 @@ impl Sampler {
             .map(|(id, &logit)| (id as u32, logit.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)))
             .collect();
         self.penalise(&mut candidates, recent);
-        let greedy = self.config.temperature.is_nan()
-            || self.config.temperature <= 0.0
-            || self.config.top_k == Some(1);
-        if candidates.is_empty() || greedy {
+        if candidates.is_empty() || self.is_greedy() {
             return candidates
                 .into_iter()
                 .reduce(|best, c| if ranks_before(&c, &best) { c } else { best })
@@ -83,7 +130,7 @@ impl Sampler {
             .iter()
             .map(|c| ((f64::from(c.1) - top) / temperature).exp())
             .collect();
-        let mut left = self.rng.random::<f64>() * weights.iter().sum::<f64>();
+        let mut left = random * weights.iter().sum::<f64>();
         for (candidate, weight) in candidates.iter().zip(&weights) {
             left -= weight;
             if left < 0.0 {
@@ -94,10 +141,10 @@ impl Sampler {
     }
 
     fn penalise(&self, candidates: &mut [(u32, f32)], recent: &[u32]) {
-        let penalty = self.config.repetition_penalty;
-        if penalty == 1.0 || penalty.is_nan() || penalty <= 0.0 {
+        if !self.has_penalty() {
             return;
         }
+        let penalty = self.config.repetition_penalty;
         let start = recent.len().saturating_sub(self.config.repetition_window);
         let recent: std::collections::HashSet<u32> = recent[start..].iter().copied().collect();
         for (_, logit) in candidates.iter_mut().filter(|(id, _)| recent.contains(id)) {

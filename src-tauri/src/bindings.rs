@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::{
-    ContextUse, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry, PrivacyState,
-    Released, TurnEvent,
+    ContextUse, DeviceList, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry,
+    PrivacyState, Released, TurnEvent,
 };
 use store::{CacheStats, Format, SearchHit, Secret};
 use ts_rs::{Config, TS};
@@ -26,6 +26,7 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     CacheStats::export_all(&config)?;
     ContextUse::export_all(&config)?;
     ConversationTree::export_all(&config)?;
+    DeviceList::export_all(&config)?;
     EditCost::export_all(&config)?;
     Format::export_all(&config)?;
     MemoryLimits::export_all(&config)?;

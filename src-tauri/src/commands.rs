@@ -46,6 +46,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         models::load_model,
         cache::cache_stats,
         cache::clear_cache,
+        memory::devices,
         memory::memory_stats,
         memory::release_memory,
         memory::plan_model,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{
-    Answer, ContextUse, EditCost, Engine, EngineConfig, EngineProcess, MemoryLimits, Request,
+    Answer, ContextUse, DeviceChoice, EditCost, Engine, EngineConfig, EngineProcess, MemoryLimits,
+    Request,
 };
 use store::{
     BlockStore, Budget, ConversationId, DataFolder, History, Message, MessageId, MessageState,
@@ -39,8 +40,10 @@ pub struct Chat {
     home: Home,
     subject: Subject,
     pool_bytes: u64,
-    /// The engine runs in a process of its own.
-    is_apart: bool,
+    /// What is to compute.
+    device: DeviceChoice,
+    /// The engine runs in a process of its own, of this program.
+    apart: Option<PathBuf>,
     passphrase: Option<Passphrase>,
     open: Option<Open>,
     /// The conversation that is open.
@@ -84,7 +87,8 @@ impl Chat {
             home: Home::Own(home),
             subject,
             pool_bytes: 256 << 20,
-            is_apart: false,
+            device: DeviceChoice::Auto,
+            apart: None,
             passphrase: None,
             open: None,
             conversation: ConversationId::from(String::new()),
@@ -101,7 +105,8 @@ impl Chat {
             home: Home::Borrowed(home.to_owned()),
             subject,
             pool_bytes: 256 << 20,
-            is_apart: false,
+            device: DeviceChoice::Auto,
+            apart: None,
             passphrase: None,
             open: None,
             conversation: ConversationId::from(conversation.to_owned()),
@@ -130,7 +135,8 @@ impl Chat {
             home: Home::Own(home),
             subject: self.subject,
             pool_bytes: self.pool_bytes,
-            is_apart: self.is_apart,
+            device: self.device,
+            apart: self.apart.clone(),
             passphrase: self.passphrase.clone(),
             open: None,
             conversation: self.conversation.clone(),
@@ -173,12 +179,15 @@ impl Chat {
         let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
         let history = History::unlock(&folder.history_path(), self.passphrase.as_ref());
         let mut history = history.expect("history");
-        let limits = MemoryLimits::pool(self.pool_bytes);
-        if self.is_apart {
+        let limits = MemoryLimits {
+            device: self.device,
+            ..MemoryLimits::pool(self.pool_bytes)
+        };
+        if let Some(program) = &self.apart {
             // A process of its own reads them there.
             limits.write(&mut history).expect("limits");
             let process = EngineProcess {
-                program: engine_program(),
+                program: program.clone(),
                 data_folder: folder.path().to_owned(),
                 threads: EngineConfig::default_threads(),
                 passphrase: self.passphrase.clone(),
@@ -210,9 +219,20 @@ impl Chat {
 
     /// Restarts with the engine in a process of its own.
     pub fn restart_apart(&mut self) {
+        self.restart_as(engine_program());
+    }
+
+    /// Restarts with the engine in a process of its own, of a program that becomes the engine's.
+    pub fn restart_as(&mut self, program: PathBuf) {
         self.stop();
-        self.is_apart = true;
+        self.apart = Some(program);
         self.start();
+    }
+
+    /// Restarts on another device: `auto`, `cpu`, `cuda:0`.
+    pub fn restart_on(&mut self, device: &str) {
+        self.device = device.parse().expect("a device");
+        self.restart();
     }
 
     /// Restarts with pools of `pool_bytes`.

@@ -1,5 +1,6 @@
 //! The `reprise-cli` binary as a process.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,6 +10,7 @@ use serde_json::Value;
 /// `reprise-cli` over one data folder, with `--json`.
 pub struct Cli {
     data_dir: PathBuf,
+    environment: Vec<(String, OsString)>,
 }
 
 /// A command that has not ended, and its output so far.
@@ -22,7 +24,14 @@ impl Cli {
     pub fn new(data_dir: &Path) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
+            environment: Vec::new(),
         }
+    }
+
+    /// With a variable in the environment of every command.
+    pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
     }
 
     /// Runs a command to its end; it must succeed. One value for each line it printed.
@@ -57,6 +66,7 @@ impl Cli {
             .arg(&self.data_dir)
             .arg("--json")
             .args(args)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }
@@ -80,7 +90,6 @@ impl Running {
     }
 }
 
-/// `REPRISE_TEST_CLI`, or the binary beside this test's folder.
 /// The engine's program, beside that of the command line.
 pub fn engine_program() -> PathBuf {
     let path = binary().with_file_name(format!("reprise-engine{}", std::env::consts::EXE_SUFFIX));
@@ -106,6 +115,7 @@ pub fn processes(program: &str, folder: &Path) -> Vec<u32> {
     pids.collect()
 }
 
+/// `REPRISE_TEST_CLI`, or the binary beside this test's folder.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("REPRISE_TEST_CLI") {
         return path.into();

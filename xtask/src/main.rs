@@ -4,12 +4,14 @@
 //! `test` makes it ready in the same way and then runs every check and test there is, in one fixed order.
 //! `model` does of all this only the fetching of the default model, for a plain `cargo test`.
 //! `kernels` compiles the CUDA sources to the PTX that is checked in; nothing else needs their compiler.
+//! `gpu-check` builds what is taken to a machine with a GPU to be checked and measured there.
 //! All may be repeated: whatever is already there and right is left alone.
 //!
 //! It does not build installers (the hosted workflow does) and it changes nothing outside the checkout, the target
 //! folder, the system's package database (asked for aloud) and the application's data folder (the model).
 
 mod arrows;
+mod gpu_check;
 mod kernels;
 mod model;
 mod process;
@@ -29,7 +31,8 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 const USAGE: &str = "usage: cargo xtask run [-- ARGUMENTS OF THE APP]
        cargo xtask test
        cargo xtask model    fetches the default model only
-       cargo xtask kernels [--check]    compiles the CUDA kernels to their PTX, or compares";
+       cargo xtask kernels [--check]    compiles the CUDA kernels to their PTX, or compares
+       cargo xtask gpu-check    builds what tests/gpu/check.sh runs on a machine with a GPU";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Some("model") if rest.is_empty() => model(),
         Some("kernels") if rest.is_empty() => kernels::kernels(false),
         Some("kernels") if rest == ["--check"] => kernels::kernels(true),
+        Some("gpu-check") if rest.is_empty() => gpu_check::gpu_check(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

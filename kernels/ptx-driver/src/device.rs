@@ -43,6 +43,9 @@ pub(crate) struct Device {
     modules: Vec<Module>,
     functions: Vec<Function>,
     launches: u64,
+    /// While a stream records.
+    recording: Option<Vec<Recorded>>,
+    graphs: Vec<Vec<Recorded>>,
     failed: Option<String>,
 }
 
@@ -50,6 +53,15 @@ struct Function {
     module: usize,
     name: String,
     allowed_shared_bytes: u32,
+}
+
+/// A launch, as it was asked for.
+#[derive(Clone)]
+struct Recorded {
+    function: usize,
+    shape: ([u32; 3], [u32; 3]),
+    shared_bytes: u32,
+    values: Vec<u64>,
 }
 
 static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
@@ -76,6 +88,14 @@ impl Device {
         match &self.failed {
             None => Ok(()),
             Some(reason) => Err(Fault::Launch(reason.clone())),
+        }
+    }
+
+    /// Copies are not recorded here.
+    fn check_not_recording(&self) -> Result<()> {
+        match self.recording {
+            None => Ok(()),
+            Some(_) => Err(Fault::Access("a copy while launches are recorded".into())),
         }
     }
 
@@ -106,6 +126,7 @@ impl Device {
 
     pub(crate) fn write(&mut self, to: u64, bytes: &[u8]) -> Result<()> {
         self.check()?;
+        self.check_not_recording()?;
         self.memory
             .put(to, bytes)
             .map_err(|fault| Fault::Access(format!("a copy to the device: {fault}")))
@@ -113,6 +134,7 @@ impl Device {
 
     pub(crate) fn read(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
         self.check()?;
+        self.check_not_recording()?;
         self.memory
             .get(from, out)
             .map_err(|fault| Fault::Access(format!("a copy from the device: {fault}")))
@@ -165,7 +187,50 @@ impl Device {
         sizes.map_err(|error| Fault::Missing(error.to_string()))
     }
 
+    /// Records launches from now on, instead of running them.
+    pub(crate) fn begin_recording(&mut self) -> Result<()> {
+        self.recording = Some(Vec::new());
+        self.check()
+    }
+
+    /// The number of what was recorded, from 1.
+    pub(crate) fn end_recording(&mut self) -> Result<usize> {
+        let recorded = self.recording.take();
+        let none = || Fault::Missing("nothing is being recorded".into());
+        self.graphs.push(recorded.ok_or_else(none)?);
+        Ok(self.graphs.len())
+    }
+
+    /// Runs what was recorded.
+    pub(crate) fn replay(&mut self, graph: usize) -> Result<()> {
+        let known = self.graphs.get(graph.wrapping_sub(1)).cloned();
+        let launches = known.ok_or_else(|| Fault::Missing(format!("no graph {graph}")))?;
+        launches
+            .into_iter()
+            .try_for_each(|it| self.launch(it.function, it.shape, it.shared_bytes, &it.values))
+    }
+
+    /// Runs a kernel, or records that it is to be run.
     pub(crate) fn launch(
+        &mut self,
+        function: usize,
+        shape: ([u32; 3], [u32; 3]),
+        shared_bytes: u32,
+        values: &[u64],
+    ) -> Result<()> {
+        if let Some(recording) = &mut self.recording {
+            recording.push(Recorded {
+                function,
+                shape,
+                shared_bytes,
+                values: values.to_vec(),
+            });
+            return Ok(());
+        }
+        self.run(function, shape, shared_bytes, values)
+    }
+
+    fn run(
         &mut self,
         function: usize,
         (grid, block): ([u32; 3], [u32; 3]),

@@ -318,6 +318,42 @@ driver! {
         on_device(|device| device.allow(function.addr(), value as u32))
     }
 
+    /// Records what is launched from now on.
+    fn cuStreamBeginCapture_v2(_stream: *mut c_void, _mode: c_uint) {
+        on_device(|device| device.begin_recording())
+    }
+
+    /// What was recorded.
+    fn cuStreamEndCapture(_stream: *mut c_void, graph: *mut *mut c_void) {
+        on_device(|device| {
+            let number = device.end_recording()?;
+            // SAFETY: the caller's promise.
+            unsafe { answer(graph, ptr::without_provenance_mut(number)) };
+            Ok(())
+        })
+    }
+
+    /// The same, to be run.
+    fn cuGraphInstantiateWithFlags(to_run: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { answer(to_run, graph) }
+    }
+
+    /// Runs it.
+    fn cuGraphLaunch(graph: *mut c_void, _stream: *mut c_void) {
+        on_device(|device| device.replay(graph.addr()))
+    }
+
+    /// Nothing: what was recorded stays.
+    fn cuGraphDestroy(_graph: *mut c_void) {
+        SUCCESS
+    }
+
+    /// Nothing, as above.
+    fn cuGraphExecDestroy(_graph: *mut c_void) {
+        SUCCESS
+    }
+
     /// Runs a kernel to its end.
     fn cuLaunchKernel(
         function: *mut c_void,

@@ -30,11 +30,15 @@ pub fn install(folder: &Path) -> io::Result<()> {
     std::fs::copy(library()?, folder.join("libcuda.so.1")).map(drop)
 }
 
-/// Makes this very program take the library for the driver, for the rest of its life.
+/// Makes this very program take the library for the driver, for the rest of its life; or, where `REPRISE_TEST_GPU` is set, leaves
+/// it to the real one, so that the same tests run on a GPU.
 ///
 /// # Errors
 /// When it is not there.
 pub fn load() -> io::Result<()> {
+    if std::env::var_os("REPRISE_TEST_GPU").is_some() {
+        return Ok(());
+    }
     // SAFETY: it has no initialisers.
     let library = unsafe { libloading::Library::new(library()?) }.map_err(io::Error::other)?;
     // Who opens a library by a name that one in memory has gets that one.

@@ -268,6 +268,45 @@ impl Device {
         .map_err(failed("start a kernel"))
     }
 
+    /// Records what `launches` would do, to be run as a whole later.
+    pub(super) fn record(&self, launches: &[Launch]) -> Result<sys::CUgraphExec> {
+        self.enter()?;
+        // Finding a function may load a module, which must not happen while recording.
+        launches
+            .iter()
+            .try_for_each(|launch| self.function(launch).map(drop))?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: our stream.
+        unsafe { result::stream::begin_capture(self.kernels, mode) }.map_err(failed("record"))?;
+        let launched = launches.iter().try_for_each(|launch| self.launch(launch));
+        // SAFETY: our stream, which is recording.
+        let graph = unsafe { result::stream::end_capture(self.kernels) };
+        launched?;
+        let graph = graph.map_err(failed("record"))?;
+        let flags = sys::CUgraphInstantiate_flags(0);
+        // SAFETY: just recorded; the executable form does not need it any more.
+        unsafe {
+            let executable = result::graph::instantiate(graph, flags);
+            let _ = result::graph::destroy(graph);
+            executable.map_err(failed("prepare what was recorded"))
+        }
+    }
+
+    /// Runs what was recorded.
+    pub(super) fn replay(&self, graph: sys::CUgraphExec) -> Result<()> {
+        self.enter()?;
+        // SAFETY: recorded by this device and not forgotten.
+        unsafe { result::graph::launch(graph, self.kernels) }.map_err(failed("start a graph"))
+    }
+
+    /// Forgets what was recorded.
+    pub(super) fn forget(&self, graph: sys::CUgraphExec) {
+        if self.enter().is_ok() {
+            // SAFETY: recorded by this device, and forgotten once; kernels of it that run still end.
+            let _ = unsafe { result::graph::exec_destroy(graph) };
+        }
+    }
+
     /// Waits for everything that was launched.
     ///
     /// # Errors
@@ -407,13 +446,9 @@ impl Buffer {
 
     /// Memory with these floats.
     pub(crate) fn floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer> {
-        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        Buffer::of(device, &bytes)
-    }
-
-    /// Its device.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
+        let buffer = Buffer::new(device, size_of_val(values))?;
+        buffer.write_floats(values)?;
+        Ok(buffer)
     }
 
     /// Where it begins, a multiple of 256.
@@ -429,6 +464,12 @@ impl Buffer {
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.check(at, bytes.len())?;
         self.device.write(self.address + at as u64, bytes)
+    }
+
+    /// Puts floats at the beginning.
+    pub(crate) fn write_floats(&self, values: &[f32]) -> Result<()> {
+        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.write(0, &bytes)
     }
 
     /// Takes bytes from an offset.

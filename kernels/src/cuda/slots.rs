@@ -31,10 +31,6 @@ impl DeviceSlots {
         }
     }
 
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Makes sure that a chunk of `num_slots` slots has memory, zeroed when it is new.
     pub(crate) fn reserve(&self, chunk: usize, num_slots: usize) -> Result<()> {
         let mut chunks = self.chunks();

@@ -23,13 +23,10 @@ impl Layers {
         let mut samples = vec![0f32; layers * kv_heads * n * of_token];
         self.walk(team, x, place, false, Some(Shared::new(&mut samples)))?;
         let heads = samples.chunks_exact(n * of_token).map(|head| {
-            let mut tokens = head
+            let tokens = head
                 .chunks_exact(of_token)
                 .map(|sample| sample.split_at(dim));
-            let (first, _) = tokens.next().expect("a token");
-            let mut sums = HeadSums::new(first);
-            tokens.for_each(|(key, queries)| sums.add(key, queries));
-            sums
+            HeadSums::over(tokens)
         });
         let sums: Vec<HeadSums> = heads.collect();
         let angles = (place.cos, place.sin);

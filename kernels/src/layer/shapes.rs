@@ -4,7 +4,7 @@ use super::{Layer, LayerParams, OP};
 use crate::{Error, KvLayout, Result};
 
 /// The widths of the residual stream and of the feed-forward; an error that names the first shape that does not fit.
-pub(super) fn check(
+pub(crate) fn check(
     layers: &[Layer],
     params: &LayerParams,
     layout: &KvLayout,

@@ -3,6 +3,8 @@
 mod accuracy;
 mod broken;
 mod chunks;
+#[cfg(target_os = "linux")]
+mod device;
 mod float_path;
 mod golden;
 mod kv_quality;

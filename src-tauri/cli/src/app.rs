@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use engine::control::Control;
 use engine::machine::Machine;
 use engine::{
-    Circumstances, DiskPlan, Engine, EngineConfig, KvChoice, MemoryLimits, catalog,
+    Circumstances, DeviceChoice, DiskPlan, Engine, EngineConfig, KvChoice, MemoryLimits, catalog,
     reserves_context,
 };
 use kernels::KvFormat;
@@ -27,6 +27,7 @@ pub(crate) struct App {
     /// Over what the user has set.
     pool_bytes: Option<u64>,
     kv: Option<KvFormat>,
+    device: Option<DeviceChoice>,
 }
 
 impl App {
@@ -42,6 +43,7 @@ impl App {
             threads: threads.map_or_else(EngineConfig::default_threads, usize::from),
             pool_bytes: None,
             kv: None,
+            device: None,
         })
     }
 
@@ -55,12 +57,18 @@ impl App {
         Self { kv, ..self }
     }
 
+    /// On this device, whatever the settings say.
+    pub(crate) fn with_device(self, device: Option<DeviceChoice>) -> Self {
+        Self { device, ..self }
+    }
+
     /// What the user decided about memory.
     pub(crate) fn limits(&self) -> Result<MemoryLimits> {
         let limits = MemoryLimits::read(&self.history())?;
         Ok(MemoryLimits {
             pool_bytes: self.pool_bytes.or(limits.pool_bytes),
             kv: self.kv.map_or(limits.kv, KvChoice),
+            device: self.device.unwrap_or(limits.device),
             ..limits
         })
     }
@@ -97,8 +105,13 @@ impl App {
     pub(crate) fn circumstances(&self, model: &str) -> Result<Circumstances> {
         let store = self.block_store()?;
         let stats = store.stats();
+        let device = self.limits()?.device.open(self.threads).device;
         Ok(Circumstances {
-            machine: Machine::now(),
+            machine: match &device {
+                Some(device) => Machine::of_device(device, 0),
+                None => Machine::now(),
+            },
+            is_on_device: device.is_some(),
             threads: self.threads as u64,
             pool_bytes: self.limits()?.pool_bytes,
             reserves_context: reserves_context(&self.history(), model)?,

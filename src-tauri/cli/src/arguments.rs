@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use engine::DeviceChoice;
 use kernels::KvFormat;
 
 use crate::output;
@@ -75,6 +76,9 @@ pub(crate) enum ModelsCommand {
         /// Memory for conversations, in bytes (default: what is set, or a share of the memory that is free)
         #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
         pool_bytes: Option<u64>,
+        /// What is to compute: auto, cpu, or cuda:0 (default: what is set, or auto)
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<DeviceChoice>,
     },
 }
 
@@ -84,6 +88,8 @@ pub(crate) enum EngineCommand {
     Release,
     /// What its memory is used for
     Memory,
+    /// The GPUs of this machine, or why there is none to use; no Reprise needs to run
+    Devices,
 }
 
 #[derive(Debug, Subcommand)]
@@ -226,6 +232,9 @@ pub(crate) struct TurnFlags {
     /// Format of keys and values: f16, bf16, q8, q4, or two of them as keys/values (default: what is set, or q8)
     #[arg(long, value_name = "FORMAT")]
     pub(crate) kv: Option<KvFormat>,
+    /// What is to compute: auto, cpu, or cuda:0 (default: what is set, or auto)
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -296,6 +305,9 @@ pub(crate) struct BenchFlags {
     /// Format of keys and values: f16, bf16, q8, q4, or two of them as keys/values
     #[arg(long, value_name = "FORMAT", default_value = "q8")]
     pub(crate) kv: KvFormat,
+    /// What is to compute: auto, cpu, or cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceChoice,
 }
 
 /// Flags of `bench kv-quality`.
@@ -374,6 +386,18 @@ impl BenchCommand {
             | Self::Memory(flags) => of(flags),
             Self::Prefill(flags) | Self::Decode(flags) => of(&flags.bench),
             Self::KvQuality(flags) => (flags.model.as_deref(), flags.threads),
+        }
+    }
+
+    /// What is to compute; the quality of formats is that of the CPU's arithmetic.
+    pub(crate) fn device(&self) -> DeviceChoice {
+        match self {
+            Self::Resume(flags)
+            | Self::Edit(flags)
+            | Self::Snapshot(flags)
+            | Self::Memory(flags) => flags.device,
+            Self::Prefill(flags) | Self::Decode(flags) => flags.bench.device,
+            Self::KvQuality(_) => DeviceChoice::Cpu,
         }
     }
 

@@ -15,7 +15,7 @@ mod text;
 
 use std::path::PathBuf;
 
-use engine::EngineConfig;
+use engine::{DeviceChoice, EngineConfig};
 use kernels::KvFormat;
 use models::LoadOptions;
 
@@ -30,6 +30,7 @@ struct Setup {
     model: PathBuf,
     num_threads: usize,
     kv: KvFormat,
+    device: DeviceChoice,
 }
 
 pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
@@ -44,6 +45,7 @@ pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Out
         model,
         num_threads,
         kv: command.kv(),
+        device: command.device(),
     };
     match &command {
         BenchCommand::Resume(flags) => resume::run(&setup, flags, output),
@@ -57,10 +59,11 @@ pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Out
 }
 
 impl Setup {
-    /// The model's options: its format of keys and values.
+    /// The model's options: its format of keys and values, and what computes.
     fn options(&self) -> LoadOptions {
         LoadOptions {
             kv: self.kv,
+            device: self.device.open(self.num_threads).device,
             ..LoadOptions::default()
         }
     }

@@ -80,7 +80,8 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
 fn app(data_dir: Option<PathBuf>, flags: &TurnFlags) -> Result<App> {
     Ok(App::open(data_dir, flags.threads)?
         .with_pool(flags.pool_bytes)
-        .with_kv(flags.kv))
+        .with_kv(flags.kv)
+        .with_device(flags.device))
 }
 
 /// What needs the history only.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::engine::control::{self, Command};
-use ::engine::{Answer, MemoryStats, Released, TierUse};
+use ::engine::{Answer, DeviceEntry, DeviceList, DeviceUse, MemoryStats, Released, TierUse};
 use serde_json::json;
 use store::DataFolder;
 
@@ -16,10 +16,14 @@ pub(crate) fn run(
     data_dir: Option<PathBuf>,
     output: &Output,
 ) -> Result<()> {
+    if matches!(command, EngineCommand::Devices) {
+        let list = DeviceList::now();
+        return output.line(&list, || devices(&list));
+    }
     let folder = DataFolder::locate(data_dir)?;
     let command = match command {
         EngineCommand::Release => Command::Release,
-        EngineCommand::Memory => Command::Memory,
+        EngineCommand::Memory | EngineCommand::Devices => Command::Memory,
     };
     match control::ask(&folder, command)? {
         None => output.line(&json!({ "running": false }), || {
@@ -40,10 +44,37 @@ pub(crate) fn run(
     }
 }
 
+fn computed_on(device: &DeviceUse) -> String {
+    match (&device.name, &device.reason) {
+        (Some(name), _) => format!(
+            "{name}, {} of {} free",
+            bytes(device.free_bytes),
+            bytes(device.total_bytes)
+        ),
+        (None, Some(reason)) => format!("the CPU: {reason}"),
+        (None, None) => "the CPU".into(),
+    }
+}
+
 fn freed(released: Released) -> String {
     match released.was_loaded {
         true => format!("{} given back", bytes(released.freed_bytes)),
         false => "no model was loaded; there is nothing to give back".into(),
+    }
+}
+
+fn devices(list: &DeviceList) -> String {
+    let line = |device: &DeviceEntry| {
+        let memory = bytes(device.memory_bytes);
+        format!(
+            "{:<8}  {}, {memory}",
+            device.choice.to_string(),
+            device.name
+        )
+    };
+    match &list.reason {
+        Some(reason) => format!("no CUDA device, using CPU: {reason}"),
+        None => list.devices.iter().map(line).collect::<Vec<_>>().join("\n"),
     }
 }
 
@@ -62,6 +93,7 @@ fn sheet(stats: &MemoryStats) -> String {
             "model",
             stats.model.clone().unwrap_or_else(|| "none loaded".into()),
         ),
+        ("computed on", computed_on(&stats.device)),
         ("weights", bytes(stats.weights_bytes)),
         ("scratch", bytes(stats.scratch_bytes)),
         ("working pool", tier(&stats.pool)),

@@ -49,8 +49,9 @@ pub(crate) fn run(
             name,
             context,
             pool_bytes,
+            device,
         } => {
-            let app = app.with_pool(pool_bytes);
+            let app = app.with_pool(pool_bytes).with_device(device);
             let path = app.model_path(Some(&name))?;
             let inspected = Inspected {
                 info: ::models::inspect(&path)?,

@@ -11,6 +11,7 @@ use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
 use crate::backlog::Backlog;
+use crate::machine::Machine;
 use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
@@ -34,6 +35,8 @@ pub struct Cache {
     pub(crate) is_saving: bool,
     /// How fast this model's blocks are read, and its tokens computed, on this machine.
     pub(crate) rates: Rates,
+    /// Why the CPU runs the model, where it was not chosen.
+    pub(crate) cpu_reason: Option<String>,
 }
 
 impl Cache {
@@ -47,7 +50,8 @@ impl Cache {
         let slots_for_bytes =
             usize::try_from(pool_bytes).unwrap_or(usize::MAX) / layout.slot_bytes();
         // Two slots are the least that can copy a partly matching block.
-        let pool = BlockPool::new(layout, slots_for_bytes.max(2))?;
+        let device = model.device().map(|decoder| Arc::clone(decoder.device()));
+        let pool = BlockPool::new(device, layout, slots_for_bytes.max(2))?;
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, Arc::clone(&store));
         let mut cache = Self {
@@ -62,6 +66,7 @@ impl Cache {
             spare: Vec::new(),
             is_saving: false,
             rates: Rates::default(),
+            cpu_reason: None,
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -91,6 +96,22 @@ impl Cache {
     /// Bytes of a pool that holds as long a session as the model can.
     pub(crate) fn pool_bytes_for_context(&self) -> u64 {
         (self.slots_for_context() * self.model.kv_layout().slot_bytes()) as u64
+    }
+
+    /// Bytes that the model and its pool hold on a GPU; 0 on the CPU.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.model.device().map_or(0, |decoder| {
+            let weights = decoder.weights_bytes() + decoder.scratch_bytes();
+            (weights + self.pool.kv().reserved_bytes()) as u64
+        })
+    }
+
+    /// The memory that the model and its pool lie in.
+    pub(crate) fn machine(&self) -> Option<Machine> {
+        match self.model.device() {
+            Some(decoder) => Machine::of_device(decoder.device(), self.device_bytes()),
+            None => Machine::now(),
+        }
     }
 
     /// Takes the memory of as long a session as the model can have, at once: no turn fails for memory later.

@@ -164,6 +164,7 @@ impl Desk {
                     | Request::Context { .. }
                     | Request::Loaded
                     | Request::CacheStats
+                    | Request::Devices
                     | Request::Memory
                     | Request::Privacy
             )

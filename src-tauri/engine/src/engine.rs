@@ -12,6 +12,7 @@ use store::{
 
 use crate::control::Control;
 use crate::desk::Desk;
+use crate::device::{DeviceList, Devices};
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
 use crate::privacy::{PrivacyState, Rewriting};
@@ -79,6 +80,7 @@ impl Engine {
             limits: config.limits,
             threads: config.threads,
             cache: None,
+            devices: Devices::default(),
             last_used_ms: (config.clock)(),
             draft: None,
             open: None,
@@ -242,6 +244,17 @@ impl Engine {
     pub fn memory(&self) -> Result<MemoryStats> {
         match self.ask(Request::Memory)? {
             Answer::Memory(stats) => Ok(stats),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// The GPUs of the machine, and why there is none to use.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn devices(&self) -> Result<DeviceList> {
+        match self.ask(Request::Devices)? {
+            Answer::Devices(list) => Ok(list),
             _ => Err(Error::Stopped),
         }
     }

@@ -97,9 +97,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a GPU failed.
+    pub(crate) fn is_of_device(&self) -> bool {
+        use kernels::Error::Device;
+        matches!(
+            self,
+            Self::Kernels(Device { .. }) | Self::Model(models::Error::Kernel(Device { .. }))
+        )
+    }
+
     /// Stable code to branch on.
     pub fn code(&self) -> &str {
         match self {
+            error if error.is_of_device() => "gpu_failed",
             Self::Remote { code, .. } => code,
             Self::ModelMissing(_) => "model_missing",
             Self::Model(_) => "model_broken",

@@ -16,6 +16,7 @@ pub mod catalog;
 mod cgroup;
 pub mod control;
 mod desk;
+mod device;
 mod draft;
 mod engine;
 mod error;
@@ -46,6 +47,7 @@ mod writer;
 
 pub use cache::Cache;
 pub use catalog::ModelEntry;
+pub use device::{Chosen, DeviceChoice, DeviceEntry, DeviceList, DeviceUse};
 pub use draft::draft_tokens;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Error, Result};

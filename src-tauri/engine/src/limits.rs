@@ -6,6 +6,7 @@ use serde_json::json;
 use store::{Budget, History};
 use ts_rs::TS;
 
+use crate::device::DeviceChoice;
 use crate::{Error, Result};
 
 /// Setting that holds the limits.
@@ -53,6 +54,9 @@ pub struct MemoryLimits {
     /// Format of keys and values, where the model can have it: `f16`, `bf16`, `q8`, `q4`, or `keys/values`.
     #[serde(default)]
     pub kv: KvChoice,
+    /// What is to compute, and so whose memory the working pool takes: `auto`, `cpu`, or `cuda:0`.
+    #[serde(default)]
+    pub device: DeviceChoice,
 }
 
 impl Default for MemoryLimits {
@@ -62,6 +66,7 @@ impl Default for MemoryLimits {
             disk_bytes: None,
             idle_minutes: Some(DEFAULT_IDLE_MINUTES),
             kv: KvChoice::default(),
+            device: DeviceChoice::default(),
         }
     }
 }
@@ -74,6 +79,7 @@ impl MemoryLimits {
             disk_bytes: None,
             idle_minutes: None,
             kv: KvChoice::default(),
+            device: DeviceChoice::default(),
         }
     }
 
@@ -147,7 +153,7 @@ fn reserving(model: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KvChoice, MemoryLimits, SETTING};
+    use super::{DeviceChoice, KvChoice, MemoryLimits, SETTING};
     use kernels::KvFormat;
     use store::History;
 
@@ -169,6 +175,7 @@ mod tests {
             disk_bytes: Some(5 << 30),
             idle_minutes: None,
             kv: KvChoice(KvFormat::F16),
+            device: DeviceChoice::Cuda(1),
         };
         limits.write(&mut history).unwrap();
         assert_eq!(MemoryLimits::read(&history).unwrap(), limits);

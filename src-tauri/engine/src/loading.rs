@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kernels::cuda::Device;
 use kernels::{BLOCK_TOKENS, KvFormat, Team};
 use models::{Footprint, LoadOptions, Model, ModelInfo};
 
 use crate::cache::Cache;
+use crate::device::Chosen;
 use crate::limits::{MemoryLimits, reserve_context, reserves_context};
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
@@ -24,11 +26,8 @@ impl Worker {
             return Ok(());
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let plan = self.plan(&path)?;
-        // Two blocks are the least that can copy a partly matching one.
-        let least = plan
-            .reserved_bytes
-            .max(2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token);
+        let (chosen, plan) = self.choose(&path)?;
+        let least = least_pool_bytes(&plan);
         if least > plan.pool_bytes {
             return Err(Error::MemoryFull {
                 needed_bytes: least,
@@ -40,6 +39,7 @@ impl Worker {
         }
         let options = LoadOptions {
             kv: self.limits.kv.0,
+            device: chosen.device,
             ..LoadOptions::default()
         };
         let team = Team::new(self.threads);
@@ -49,8 +49,36 @@ impl Worker {
         }
         self.unload();
         self.open_cache(model, plan.pool_bytes)?;
+        if let Some(cache) = &mut self.cache {
+            cache.cpu_reason = chosen.reason;
+        }
         self.last_used_ms = self.desk.now_ms();
         Ok(())
+    }
+
+    /// What is to run a model file, and the plan for it: the chosen GPU, or the CPU where there is none or the model does not
+    /// fit into its memory.
+    fn choose(&mut self, path: &Path) -> Result<(Chosen, MemoryPlan)> {
+        let mut chosen = self.devices.get(self.limits.device, self.threads);
+        if let Some(device) = &chosen.device {
+            let plan = self.plan(path, Some(device))?;
+            let needed_bytes = plan.loaded_bytes() + least_pool_bytes(&plan);
+            let room_bytes = plan
+                .machine
+                .map_or(u64::MAX, |machine| machine.room_bytes());
+            if needed_bytes <= room_bytes {
+                return Ok((chosen, plan));
+            }
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            chosen.reason = Some(format!(
+                "the model needs {} MiB and {} has {} MiB free; choose a smaller model, or close programs that use the GPU",
+                mib(needed_bytes),
+                device.info().name,
+                mib(room_bytes)
+            ));
+            chosen.device = None;
+        }
+        Ok((chosen, self.plan(path, None)?))
     }
 
     /// An empty pool for a model, with what is known of how fast this machine restores its blocks.
@@ -95,9 +123,12 @@ impl Worker {
         let before = machine::resident_bytes();
         let stats = MemoryStats::of(self.cache.as_ref(), &self.store);
         self.unload();
+        self.devices.close();
         machine::give_back_freed();
         let counted = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
+        // What a process holds does not tell of what it holds on a GPU.
         let measured = before.zip(machine::resident_bytes());
+        let measured = measured.filter(|_| stats.device.name.is_none());
         Released {
             freed_bytes: measured.map_or(counted, |(before, after)| before.saturating_sub(after)),
             was_loaded: true,
@@ -106,9 +137,12 @@ impl Worker {
 
     /// Takes new limits; a pool of another size or format comes with the next load.
     pub(crate) fn limit(&mut self, limits: MemoryLimits) {
-        let is_other = |it: &MemoryLimits| (it.pool_bytes, it.kv) != (limits.pool_bytes, limits.kv);
-        if is_other(&self.limits) {
+        let of_load = |it: &MemoryLimits| (it.pool_bytes, it.kv, it.device);
+        if of_load(&self.limits) != of_load(&limits) {
             self.unload();
+        }
+        if self.limits.device != limits.device {
+            self.devices.close();
         }
         if limits.disk_bytes != self.limits.disk_bytes {
             if let Some(cache) = &mut self.cache {
@@ -149,11 +183,17 @@ impl Worker {
             .map(|cache| cache.model().info().clone())
     }
 
-    fn plan(&self, path: &Path) -> Result<MemoryPlan> {
+    fn plan(&self, path: &Path, device: Option<&Arc<Device>>) -> Result<MemoryPlan> {
         // A model is called as its file.
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        // What the loaded model has there would be given back for another.
+        let held = self.cache.as_ref().map_or(0, Cache::device_bytes);
         let around = Circumstances {
-            machine: Machine::now(),
+            machine: match device {
+                Some(device) => Machine::of_device(device, held),
+                None => Machine::now(),
+            },
+            is_on_device: device.is_some(),
             threads: self.threads as u64,
             pool_bytes: self.limits.pool_bytes,
             reserves_context: reserves_context(&self.desk.history(), &name)?,
@@ -161,6 +201,12 @@ impl Worker {
         };
         plan_of(path, None, self.limits.kv.0, &around)
     }
+}
+
+/// The least that a pool must have: what it takes at once, or two blocks, which can copy a partly matching one.
+fn least_pool_bytes(plan: &MemoryPlan) -> u64 {
+    let two_blocks = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
+    plan.reserved_bytes.max(two_blocks)
 }
 
 /// How a model may come.

@@ -3,6 +3,7 @@
 //! On Linux the numbers come from `/proc` and the process's control groups, on Windows from the system's own calls. Elsewhere they are unknown, which callers
 //! say instead of guessing.
 
+use kernels::cuda::Device;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -25,6 +26,16 @@ impl Machine {
             total_bytes,
             available_bytes,
             process_bytes: resident_bytes()?,
+        })
+    }
+
+    /// A GPU's memory, of which this process holds so many bytes; `None` where the driver does not say.
+    pub fn of_device(device: &Device, process_bytes: u64) -> Option<Machine> {
+        let memory = device.memory().ok()?;
+        Some(Machine {
+            total_bytes: memory.total_bytes,
+            available_bytes: memory.free_bytes,
+            process_bytes,
         })
     }
 

@@ -9,6 +9,7 @@ use ts_rs::TS;
 
 use crate::PREFILL_STEP_TOKENS;
 use crate::cache::Cache;
+use crate::device::DeviceUse;
 use crate::machine::Machine;
 use crate::plan;
 use crate::writer::lock;
@@ -47,6 +48,8 @@ pub struct MemoryStats {
     pub machine: Option<Machine>,
     /// What other programs hold; absent where the system does not say.
     pub others_bytes: Option<u64>,
+    /// What runs the loaded model. On a GPU, weights, scratch and the working pool lie in its memory.
+    pub device: DeviceUse,
 }
 
 impl MemoryStats {
@@ -84,11 +87,16 @@ impl MemoryStats {
             .count();
         self.model = Some(model.name().to_owned());
         self.weights_bytes = footprint.weights_bytes;
-        self.scratch_bytes = footprint
-            .scratch_bytes(PREFILL_STEP_TOKENS as u64, model.num_threads() as u64)
-            + footprint.rope_bytes(1)
-            + footprint.tokenizer_bytes
-            + slot_bytes;
+        self.scratch_bytes = match model.device() {
+            Some(decoder) => decoder.scratch_bytes() as u64,
+            None => {
+                footprint.scratch_bytes(PREFILL_STEP_TOKENS as u64, model.num_threads() as u64)
+                    + footprint.rope_bytes(1)
+                    + footprint.tokenizer_bytes
+                    + slot_bytes
+            }
+        };
+        self.device = device_use(cache);
         self.pool = TierUse {
             budget_bytes: bytes(pool.num_slots()),
             reserved_bytes: pool.kv().reserved_bytes() as u64,
@@ -98,6 +106,22 @@ impl MemoryStats {
         self.reserves_context = pool.num_reserved() > 0;
         self.resident_conversations =
             plan::conversations(bytes(pool.num_slots()), slot_bytes / BLOCK_TOKENS as u64);
+    }
+}
+
+fn device_use(cache: &Cache) -> DeviceUse {
+    let Some(decoder) = cache.model().device() else {
+        return DeviceUse {
+            reason: cache.cpu_reason.clone(),
+            ..DeviceUse::default()
+        };
+    };
+    let memory = decoder.device().memory().ok();
+    DeviceUse {
+        name: Some(decoder.device().info().name.clone()),
+        reason: None,
+        total_bytes: memory.map_or(0, |memory| memory.total_bytes),
+        free_bytes: memory.map_or(0, |memory| memory.free_bytes),
     }
 }
 

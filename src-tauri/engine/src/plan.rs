@@ -89,6 +89,8 @@ pub struct MemoryPlan {
     pub scratch_bytes: u64,
     /// Tokenizer and the program itself.
     pub runtime_bytes: u64,
+    /// Whether it is a GPU's memory that is planned; what the program itself takes is in the machine's then, and not in the total.
+    pub is_on_device: bool,
     /// All of the above; of the context and what is reserved the larger.
     pub total_bytes: u64,
     /// The machine's memory; absent where the system does not say.
@@ -112,6 +114,8 @@ pub struct MemoryPlan {
 pub struct Circumstances {
     /// The machine, where it says.
     pub machine: Option<Machine>,
+    /// Whether `machine` is a GPU's memory.
+    pub is_on_device: bool,
     /// Threads to compute with.
     pub threads: u64,
     /// What the user gave to the working pool; chosen by the plan when absent.
@@ -143,7 +147,12 @@ pub fn kv_sizes(footprint: &Footprint, kv: KvFormat) -> Vec<KvSize> {
 impl MemoryPlan {
     /// What is taken when the model is loaded.
     pub fn loaded_bytes(&self) -> u64 {
-        self.weights_bytes + self.scratch_bytes + self.runtime_bytes + self.reserved_bytes
+        let beside = if self.is_on_device {
+            0
+        } else {
+            self.runtime_bytes
+        };
+        self.weights_bytes + self.scratch_bytes + beside + self.reserved_bytes
     }
 
     /// The plan for `context_tokens` tokens (the model's own context when absent), with keys and values as the first of
@@ -161,11 +170,22 @@ impl MemoryPlan {
         });
         let most = info.context_length as u64;
         let context_tokens = context_tokens.unwrap_or(most).clamp(1, most);
-        let scratch_bytes = footprint.scratch_bytes(PREFILL_STEP_TOKENS as u64, around.threads)
-            + footprint.rope_bytes(context_tokens)
-            + BLOCKS_IN_FLIGHT * block_bytes(kv.bytes_per_token);
+        let step = PREFILL_STEP_TOKENS as u64;
+        let scratch_bytes = footprint.rope_bytes(context_tokens)
+            + match around.is_on_device {
+                true => footprint.device_scratch_bytes(step, context_tokens),
+                false => {
+                    footprint.scratch_bytes(step, around.threads)
+                        + BLOCKS_IN_FLIGHT * block_bytes(kv.bytes_per_token)
+                }
+            };
         let runtime_bytes = footprint.tokenizer_bytes + PROGRAM_BYTES;
-        let fixed = footprint.weights_bytes + scratch_bytes + runtime_bytes;
+        let beside = if around.is_on_device {
+            0
+        } else {
+            runtime_bytes
+        };
+        let fixed = footprint.weights_bytes + scratch_bytes + beside;
         let kv_bytes = kv_bytes(context_tokens, kv.bytes_per_token);
         // What keys and values may take; what is measured now holds as long as other programs stay as they are.
         let left = around.machine.map(|m| m.room_bytes().saturating_sub(fixed));
@@ -204,6 +224,7 @@ impl MemoryPlan {
             reserved_bytes,
             scratch_bytes,
             runtime_bytes,
+            is_on_device: around.is_on_device,
             total_bytes,
             machine: around.machine,
             others_bytes: around.machine.map(|machine| machine.others_bytes()),

@@ -4,7 +4,9 @@
 //! asked of the system chunk by chunk as slots are needed, and a chunk whose slots are all free is given back.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use kernels::cuda::Device;
 use kernels::{KvLayout, KvPool};
 
 use crate::{Error, Result};
@@ -23,13 +25,13 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `num_slots` free slots, which has no memory yet.
+    /// A pool of `num_slots` free slots, which has no memory yet; in that of a GPU, where there is one.
     ///
     /// # Errors
     /// When so many slots cannot be.
-    pub fn new(layout: KvLayout, num_slots: usize) -> Result<Self> {
+    pub fn new(device: Option<Arc<Device>>, layout: KvLayout, num_slots: usize) -> Result<Self> {
         Ok(Self {
-            kv: KvPool::new(layout, num_slots)?,
+            kv: KvPool::on(device, layout, num_slots)?,
             refs: vec![0; num_slots],
             free: (0..num_slots as u32).collect(),
             num_reserved: 0,
@@ -185,7 +187,7 @@ mod tests {
             format: KvFormat::F16,
         };
         assert_eq!(layout.slot_bytes(), 8 << 20);
-        BlockPool::new(layout, num_slots).unwrap()
+        BlockPool::new(None, layout, num_slots).unwrap()
     }
 
     #[test]

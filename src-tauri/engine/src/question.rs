@@ -7,6 +7,7 @@ use store::{BlockStore, ConversationId};
 
 use crate::cache::Cache;
 use crate::desk::Desk;
+use crate::device::DeviceList;
 use crate::memory::MemoryStats;
 use crate::privacy::PrivacyState;
 use crate::prompt::{self, Part};
@@ -15,7 +16,7 @@ use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
 use crate::{Error, Result, shorten};
 
-/// Answers `Preview`, `Context`, `CacheStats`, `Privacy` and `Memory`. `drafted` are the tokens that have been read of a message that
+/// Answers `Preview`, `Context`, `CacheStats`, `Privacy`, `Devices` and `Memory`. `drafted` are the tokens that have been read of a message that
 /// is being typed.
 ///
 /// # Errors
@@ -90,6 +91,7 @@ pub(crate) fn answer(
             let state = PrivacyState::of(&history, &lock(store));
             Ok(Answer::Privacy(state))
         }
+        Request::Devices => Ok(Answer::Devices(DeviceList::now())),
         Request::Memory => Ok(Answer::Memory(MemoryStats::of(cache, store))),
         _ => Ok(Answer::CacheStats(lock(store).stats())),
     }

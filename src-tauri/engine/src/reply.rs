@@ -65,10 +65,12 @@ impl Reply {
         cache: &mut Cache,
         desk: &mut Desk,
         turn: &Accepted,
-        mut logits: Vec<f32>,
+        logits: Vec<f32>,
         answer: &mut dyn FnMut(&mut Desk, &mut Cache),
     ) -> Result<MessageState> {
         let mut timeline = session.tokens().to_vec();
+        // Sampled, and not yet taken.
+        let mut next = None;
         let state = loop {
             if self.num_sampled >= self.max_tokens {
                 break MessageState::Length;
@@ -77,7 +79,10 @@ impl Reply {
                 break MessageState::Stopped;
             }
             answer(desk, cache);
-            let id = self.sampler.sample(&logits, &timeline);
+            let id = match next {
+                Some(id) => id,
+                None => self.sampler.sample(&logits, &timeline),
+            };
             timeline.push(id);
             self.took(id);
             if cache.model().tokenizer().is_end(id) {
@@ -96,7 +101,7 @@ impl Reply {
             if timeline.len() >= cache.context_tokens() {
                 break MessageState::ContextFull;
             }
-            logits = session.advance(cache, &[id])?;
+            next = Some(session.next(cache, &timeline, &mut self.sampler)?);
         };
         let (mut rest, stopped) = self.stops.push(&self.detokenizer.finish());
         if !stopped {

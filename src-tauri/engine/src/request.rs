@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use store::{CacheStats, ConversationId, MessageId, Passphrase, Secret, VerifyReport};
 
 use crate::Error;
+use crate::device::DeviceList;
 use crate::limits::MemoryLimits;
 use crate::memory::{MemoryStats, Released};
 use crate::privacy::PrivacyState;
@@ -83,6 +84,8 @@ pub enum Request {
     CacheClear,
     /// What memory is used for.
     Memory,
+    /// The GPUs of the machine.
+    Devices,
     /// Save everything and give back the pool and the weights, once a running reply has ended. The next turn loads them
     /// again.
     Release,
@@ -142,6 +145,8 @@ pub enum Answer {
     CacheStats(CacheStats),
     /// To `Memory`.
     Memory(MemoryStats),
+    /// To `Devices`.
+    Devices(DeviceList),
     /// To `Release`.
     Released(Released),
     /// To `Privacy`, `Protect`, `Unprotect` and `ChangeSecret`.

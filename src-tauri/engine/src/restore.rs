@@ -114,9 +114,17 @@ impl Cache {
         for _ in 0..plan.num_blocks() {
             slots.push(self.allocate(evict)?);
         }
-        let mut out = self.pool.kv_mut().slots_mut(slots)?;
         let start = Instant::now();
-        let outcome = plan.run(&mut out);
+        let mut outcome = None;
+        self.pool.kv_mut().fill(slots, |out| {
+            let ended = plan.run(out);
+            let num_good = ended.num_good;
+            outcome = Some(ended);
+            num_good
+        })?;
+        let Some(outcome) = outcome else {
+            return Ok(0);
+        };
         if outcome.num_good == plan.num_blocks() {
             self.rates.read(plan.num_bytes(), start.elapsed());
         }

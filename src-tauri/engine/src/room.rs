@@ -65,7 +65,7 @@ impl Worker {
             ));
         };
         let pool_bytes = cache.pool_bytes_for_context();
-        cache.larger_context(Machine::now())?;
+        cache.larger_context(cache.machine())?;
         self.limits.pool_bytes = Some(pool_bytes);
         let model = Arc::clone(cache.model());
         self.unload();
@@ -86,6 +86,7 @@ impl Cache {
         };
         let around = Circumstances {
             machine,
+            is_on_device: model.device().is_some(),
             threads: model.num_threads() as u64,
             pool_bytes: Some(self.pool_bytes_for_context()),
             ..Circumstances::default()

@@ -6,7 +6,8 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use kernels::BLOCK_TOKENS;
+use kernels::{BLOCK_TOKENS, Phase};
+use models::Sampler;
 use store::{Block, BlockId, Prefill};
 
 use crate::cache::Cache;
@@ -144,7 +145,7 @@ impl Session {
             let step = PREFILL_STEP_TOKENS;
             let end = prompt.len().min((at / step + 1) * step);
             let start = Instant::now();
-            let last = self.advance(cache, &prompt[at..end])?;
+            let last = self.run(cache, &prompt[at..end], Phase::Prefill)?;
             if end - at == step {
                 cache.rates.computed(step, start.elapsed());
             }
@@ -160,25 +161,54 @@ impl Session {
         })
     }
 
-    /// Runs `tokens` through the model after the timeline and returns the logits after the last one, `[vocab]`.
+    /// Runs `tokens`, which were sampled, through the model after the timeline and returns the logits after the last one, `[vocab]`.
     ///
     /// # Errors
     /// When the pool is full or the model fails; the timeline is then unchanged.
     pub fn advance(&mut self, cache: &mut Cache, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.run(cache, tokens, Phase::Decode)
+    }
+
+    /// Runs the last token of `timeline`, which was sampled and is all that the session lacks of it, and samples the next one.
+    ///
+    /// # Errors
+    /// As `advance`.
+    pub fn next(
+        &mut self,
+        cache: &mut Cache,
+        timeline: &[u32],
+        sampler: &mut Sampler,
+    ) -> Result<u32> {
+        self.make_room(cache, timeline.len())?;
+        let pool = cache.pool.kv();
+        let id = cache.model().next(timeline, pool, &self.table, sampler)?;
+        self.tokens.extend(timeline.last());
+        self.register_full(cache);
+        Ok(id)
+    }
+
+    fn run(&mut self, cache: &mut Cache, tokens: &[u32], phase: Phase) -> Result<Vec<f32>> {
         let offset = self.tokens.len();
-        let blocks_needed = (offset + tokens.len()).div_ceil(BLOCK_TOKENS);
-        while self.table.len() < blocks_needed {
+        self.make_room(cache, offset + tokens.len())?;
+        let (model, pool) = (cache.model(), cache.pool.kv());
+        let logits = match phase {
+            Phase::Prefill => model.forward(tokens, offset, pool, &self.table)?,
+            Phase::Decode => model.decode(tokens, offset, pool, &self.table)?,
+        };
+        self.tokens.extend_from_slice(tokens);
+        self.register_full(cache);
+        Ok(logits)
+    }
+
+    /// Gives the table blocks for so many tokens.
+    fn make_room(&mut self, cache: &mut Cache, num_tokens: usize) -> Result<()> {
+        while self.table.len() < num_tokens.div_ceil(BLOCK_TOKENS) {
             let slot = cache.allocate(self.evict)?;
             self.table.push(slot);
             // A tail fills its last tile only in part, and goes to disk with it.
             cache.pool.kv().clear_slot(slot)?;
         }
-        let logits = cache
-            .model()
-            .forward(tokens, offset, cache.pool.kv(), &self.table)?;
-        self.tokens.extend_from_slice(tokens);
-        self.register_full(cache);
-        Ok(logits)
+        Ok(())
     }
 
     /// Ends the session: its tail becomes a partial block of the tree, what is unsaved is noted to be saved, the table is

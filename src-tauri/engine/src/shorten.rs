@@ -7,7 +7,6 @@ use store::{BranchPart, Conversation, Message, MessageKind, MessageState, WhenFu
 
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk};
-use crate::machine::Machine;
 use crate::prompt::{self, Part};
 use crate::turn::{ContextChoice, Shorten, TurnEvent};
 use crate::{Error, Result, summary};
@@ -24,7 +23,7 @@ struct Cut {
 /// What can be done about a full context: a branch of a single turn cannot be shortened.
 pub(crate) fn choices(parts: &[Part], cache: &Cache) -> Vec<ContextChoice> {
     let mut choices = Vec::new();
-    if cache.could_hold_more() && cache.larger_context(Machine::now()).is_ok() {
+    if cache.could_hold_more() && cache.larger_context(cache.machine()).is_ok() {
         choices.push(ContextChoice::LargerContext);
     }
     if turn_starts(parts).len() > 1 {

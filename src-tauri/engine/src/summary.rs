@@ -66,11 +66,12 @@ fn decode(
     most: usize,
 ) -> Result<String> {
     let synced = session.sync(cache, prompt, &mut worker::reading(desk, turn))?;
-    let mut logits = synced.logits.ok_or(Error::Cancelled)?;
+    let logits = synced.logits.ok_or(Error::Cancelled)?;
     let mut sampler = Sampler::new(sampler_config(conversation, turn, turn.leaf.as_str(), 0));
     let mut detokenizer = cache.model().tokenizer().detokenizer();
     let mut stops = StopStrings::new(conversation.sampling.stop.clone());
     let mut timeline = prompt.to_vec();
+    let mut id = sampler.sample(&logits, &timeline);
     let mut summary = String::new();
     let mut show = |text: String| {
         summary.push_str(&text);
@@ -81,7 +82,6 @@ fn decode(
             return Err(Error::Cancelled);
         }
         worker::answer_questions(desk, cache);
-        let id = sampler.sample(&logits, &timeline);
         timeline.push(id);
         if cache.model().tokenizer().is_end(id) {
             break;
@@ -91,7 +91,7 @@ fn decode(
         if stopped || timeline.len() == prompt.len() + most {
             break;
         }
-        logits = session.advance(cache, &[id])?;
+        id = session.next(cache, &timeline, &mut sampler)?;
     }
     let (mut rest, stopped) = stops.push(&detokenizer.finish());
     if !stopped {

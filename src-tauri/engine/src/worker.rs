@@ -13,6 +13,7 @@ use store::{
 
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk, Work};
+use crate::device::Devices;
 use crate::privacy::Rewriting;
 use crate::prompt::{self, Prompt};
 use crate::reply::Reply;
@@ -31,6 +32,7 @@ pub(crate) struct Worker {
     pub(crate) limits: MemoryLimits,
     pub(crate) threads: usize,
     pub(crate) cache: Option<Cache>,
+    pub(crate) devices: Devices,
     /// When the model was used last, in Unix milliseconds.
     pub(crate) last_used_ms: i64,
     /// What has been read of a message that is being typed.
@@ -42,12 +44,17 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Works until it is told to shut down or every handle is gone; then saves.
+    ///
+    /// A GPU that failed computes nothing more for this process: then the thread ends without an answer, and whoever supervises
+    /// the process starts another.
     pub(crate) fn run(mut self) {
         let mut shutdown = None;
         while let Some(work) = self.next() {
             match work {
                 Work::Turn(turn) => {
-                    self.turn(&turn);
+                    if self.turn(&turn).is_break() {
+                        return;
+                    }
                     self.last_used_ms = self.desk.now_ms();
                 }
                 Work::Idle => {
@@ -64,10 +71,13 @@ impl Worker {
                     if request.is_use() {
                         self.last_used_ms = self.desk.now_ms();
                     }
-                    let answer = self
-                        .answer(request)
-                        .unwrap_or_else(|error| Answer::from(&error));
+                    let outcome = self.answer(request);
+                    let is_lost = outcome.as_ref().is_err_and(Error::is_of_device);
+                    let answer = outcome.unwrap_or_else(|error| Answer::from(&error));
                     let _ = answers.send(answer);
+                    if is_lost {
+                        return;
+                    }
                 }
             }
         }
@@ -86,7 +96,8 @@ impl Worker {
         })
     }
 
-    fn turn(&mut self, turn: &Accepted) {
+    /// Breaks when the GPU has failed.
+    fn turn(&mut self, turn: &Accepted) -> ControlFlow<()> {
         let outcome = match turn.shorten {
             Some(how) => self.shorten(turn, how),
             None => match self.reply(turn) {
@@ -104,8 +115,14 @@ impl Worker {
                 limit_tokens: limit as u32,
                 choices: self.choices(turn).unwrap_or_default(),
             }),
-            Err(error) => turn.emit(TurnEvent::from(&error)),
+            Err(error) => {
+                turn.emit(TurnEvent::from(&error));
+                if error.is_of_device() {
+                    return ControlFlow::Break(());
+                }
+            }
         }
+        ControlFlow::Continue(())
     }
 
     /// One chat turn, after the user's words are stored: prompt, sync, decode, store, save.
@@ -211,7 +228,10 @@ impl Worker {
             Request::ChangeSecret { current, secret } => self
                 .change_secret(current.as_ref(), &secret)
                 .map(Answer::Privacy),
-            question @ (Request::Preview { .. } | Request::Context { .. } | Request::Memory) => {
+            question @ (Request::Preview { .. }
+            | Request::Context { .. }
+            | Request::Devices
+            | Request::Memory) => {
                 let drafted = self.draft.as_ref().map_or(&[][..], Session::tokens);
                 let cache = self.cache.as_ref();
                 question::answer(question, &self.desk, cache, &self.store, drafted)

@@ -1,8 +1,8 @@
 //! Memory: what it is used for, what a model would take, and giving it back.
 
 use engine::{
-    Circumstances, DiskPlan, EngineConfig, MemoryLimits, MemoryPlan, MemoryStats, Released,
-    catalog, plan_of, reserves_context,
+    Circumstances, DeviceList, DiskPlan, EngineConfig, MemoryLimits, MemoryPlan, MemoryStats,
+    Released, catalog, plan_of, reserves_context,
 };
 
 use crate::api_error::ApiError;
@@ -11,6 +11,12 @@ use crate::app::OpenApp;
 #[tauri::command(async)]
 pub(crate) fn memory_stats(app: OpenApp) -> Result<MemoryStats, ApiError> {
     Ok(app.engine.memory()?)
+}
+
+/// The GPUs of the machine, and why there is none to use.
+#[tauri::command(async)]
+pub(crate) fn devices(app: OpenApp) -> Result<DeviceList, ApiError> {
+    Ok(app.engine.devices()?)
 }
 
 #[tauri::command(async)]
@@ -28,9 +34,11 @@ pub(crate) fn plan_model(
     let path = catalog::resolve(&app.history(), &app.data.models_path(), Some(&name))?;
     let limits = MemoryLimits::read(&app.history())?;
     let disk = app.engine.cache_stats()?;
+    let stats = app.engine.memory()?;
     let around = Circumstances {
         // As the engine's process sees it: what that holds would be given back for another model.
-        machine: app.engine.memory()?.machine,
+        machine: stats.machine,
+        is_on_device: stats.device.name.is_some(),
         threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
         reserves_context: reserves_context(&app.history(), &name)?,

@@ -1,5 +1,5 @@
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
   MessageId, ModelEntry, PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
 } from './types';
 
@@ -47,6 +47,7 @@ export interface Backend {
 
   /** What a model would take in memory with this many tokens of context, or its own; it is not loaded. */
   planModel(name: string, context: number | null): Promise<MemoryPlan>;
+  devices(): Promise<DeviceList>;
   memoryStats(): Promise<MemoryStats>;
   /** Saves everything and gives back model and working pool; the next turn loads them again. */
   releaseMemory(): Promise<Released>;

@@ -37,6 +37,7 @@ export function tauriBackend(): Backend {
     loadModel: (name) => call('load_model', { name }),
 
     planModel: (name, context) => call('plan_model', { name, context }),
+    devices: () => call('devices'),
     memoryStats: () => call('memory_stats'),
     releaseMemory: () => call('release_memory'),
     memoryLimits: () => call('memory_limits'),

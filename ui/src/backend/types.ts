@@ -13,6 +13,8 @@ export type { Message } from './bindings/Message';
 export type { MessageId } from './bindings/MessageId';
 export type { MessageKind } from './bindings/MessageKind';
 export type { MessageState } from './bindings/MessageState';
+export type { DeviceList } from './bindings/DeviceList';
+export type { DeviceUse } from './bindings/DeviceUse';
 export type { MemoryLimits } from './bindings/MemoryLimits';
 export type { MemoryPlan } from './bindings/MemoryPlan';
 export type { MemoryStats } from './bindings/MemoryStats';

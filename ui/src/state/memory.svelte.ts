@@ -1,6 +1,6 @@
 import type { Backend } from '../backend/backend';
 import { problemOf, type Problem } from './problem';
-import type { MemoryLimits, MemoryStats } from './types';
+import type { DeviceList, MemoryLimits, MemoryStats } from './types';
 
 /** Between two looks at the memory, in milliseconds. */
 const INTERVAL = 2000;
@@ -17,6 +17,8 @@ export interface Use {
 export class Memory {
   stats = $state.raw<MemoryStats | null>(null);
   limits = $state.raw<MemoryLimits | null>(null);
+  /** The GPUs of the machine, and why there is none. */
+  devices = $state.raw<DeviceList | null>(null);
   /** Bytes given back by the last release; null before one. */
   freed = $state<number | null>(null);
   releasing = $state(false);
@@ -39,6 +41,7 @@ export class Memory {
     };
     void look();
     void this.readLimits();
+    void this.readDevices();
     return () => {
       ended = true;
       clearTimeout(timer);
@@ -92,9 +95,26 @@ export class Memory {
     await this.refresh();
   }
 
+  /** Once: a machine has its GPUs for as long as it runs. */
+  private async readDevices(): Promise<void> {
+    this.devices ??= await this.backend.devices().catch(() => null);
+  }
+
   private async readLimits(): Promise<void> {
     this.limits = await this.backend.memoryLimits().catch(() => this.limits);
   }
+}
+
+/** All of the memory that the working pool is in, where it is known. */
+export function totalBytes(stats: MemoryStats): number | null {
+  return stats.device.name === null ? (stats.machine?.total_bytes ?? null) : stats.device.total_bytes;
+}
+
+/** What other programs hold of it. */
+function othersBytes(stats: MemoryStats): number | null {
+  if (stats.device.name === null) return stats.others_bytes;
+  const own = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
+  return Math.max(0, stats.device.total_bytes - stats.device.free_bytes - own);
 }
 
 /** One line a kind, the warmest first; what does not apply is left out. */
@@ -107,6 +127,7 @@ function usesOf(stats: MemoryStats): Use[] {
     uses.push({ name: 'Weights', bytes: stats.weights_bytes, tone: 'plain' });
     uses.push({ name: 'Scratch', bytes: stats.scratch_bytes, tone: 'plain' });
   }
-  if (stats.others_bytes !== null) uses.push({ name: 'Other programs', bytes: stats.others_bytes, tone: 'plain' });
+  const others = othersBytes(stats);
+  if (others !== null) uses.push({ name: 'Other programs', bytes: others, tone: 'plain' });
   return uses;
 }

@@ -28,6 +28,7 @@ const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] 
   storage: { title: 'It could not be saved', advice: 'Check that the disk has room and the data folder can be written.', remedies: ['retry'] },
   engine_restarted: { title: 'The engine stopped and was started again', advice: 'What was written so far is kept. Continue the reply, or write on.', remedies: [] },
   engine_unavailable: { title: 'The engine cannot be started', advice: 'Nothing is lost. Try again; if it stays so, install Reprise again.', remedies: ['retry'] },
+  gpu_failed: { title: 'The GPU failed', advice: 'What was written so far is kept. Continue the reply, write on, or choose the CPU in the settings.', remedies: ['retry'] },
   internal: { title: 'Something went wrong', advice: 'Nothing you wrote is lost. Try again.', remedies: ['retry'] },
 };
 

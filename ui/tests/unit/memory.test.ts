@@ -128,3 +128,25 @@ test('a plan that does not fit says what does', async () => {
   expect(line({ verdict: { verdict: 'fits_with', format: 'q8' } })).toBe('fits with q8');
   expect(line({ verdict: { verdict: 'unknown' } })).toContain('does not say');
 });
+
+test('what computes is said, and why it is not a GPU; where there is one it can be chosen', async () => {
+  const { app } = await start('empty,fast');
+  app.settingsOpen = true;
+  render(Root, { app });
+  await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('Computed on the CPU: no NVIDIA driver is installed'));
+  expect(screen.queryByLabelText('Compute on')).toBeNull();
+});
+
+test('a GPU is chosen, and its memory is what is shown', async () => {
+  const { app, backend } = await start('empty,fast,gpu');
+  app.settingsOpen = true;
+  render(Root, { app });
+  await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('Computed on NVIDIA GeForce RTX 4070, in its memory'));
+  expect(screen.getByRole('meter', { name: 'Weights' }).getAttribute('aria-valuemax')).toBe(String(12e9));
+  await fireEvent.change(screen.getByLabelText('Compute on'), { target: { value: 'cpu' } });
+  expect((await backend.memoryLimits()).device).toBe('cpu');
+  app.draft = 'brief';
+  await app.send();
+  await app.memory.refresh();
+  await waitFor(() => expect(screen.getByTestId('device').textContent?.trim()).toBe('Computed on the CPU'));
+});

@@ -80,7 +80,7 @@ pub(super) fn run(setup: &Setup, flags: &QualityFlags, output: &Output) -> Resul
             mean_kl: sums.divergence / sums.positions as f64,
             top1_agreement: sums.agreed as f64 / sums.positions as f64,
             bytes_per_token: model.config().kv_layout(used).bytes_per_token() as u64,
-            float_weights: options.float_weights,
+            float_weights: !flags.rounded_activations,
         };
         output.line(&row, || line(&row))?;
     }

@@ -3,7 +3,7 @@
 use kernels::KvFormat;
 use std::path::Path;
 
-use engine::{Turn, TurnEvent, TurnOptions};
+use engine::{DeviceChoice, Turn, TurnEvent, TurnOptions};
 use store::{
     ConversationId, Message, MessageId, MessageState, NewConversation, NewMessage, Prefill, Role,
 };
@@ -27,6 +27,7 @@ pub(super) struct Place {
     model: String,
     threads: u16,
     kv: KvFormat,
+    device: DeviceChoice,
 }
 
 /// What a turn reported.
@@ -52,6 +53,7 @@ impl Place {
             model: setup.model_name(),
             threads: setup.num_threads.try_into().unwrap_or(u16::MAX),
             kv: setup.kv,
+            device: setup.device,
         };
         let app = App::open(Some(place.path().to_owned()), None)?;
         app.history().add_model(&place.model, &setup.model)?;
@@ -64,8 +66,9 @@ impl Place {
 
     /// Opens the folder as a fresh start of the program would, and loads the model.
     pub(super) fn start(&self) -> Result<App> {
-        let app =
-            App::open(Some(self.path().to_owned()), Some(self.threads))?.with_kv(Some(self.kv));
+        let app = App::open(Some(self.path().to_owned()), Some(self.threads))?
+            .with_kv(Some(self.kv))
+            .with_device(Some(self.device));
         app.engine()?.load(Some(self.model.clone()))?;
         Ok(app)
     }

@@ -1,8 +1,10 @@
 //! `bench prefill` and `bench decode`: the model over a pool, without sessions, history or disk.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::PREFILL_STEP_TOKENS;
+use kernels::cuda::{self, Decoder};
 use kernels::{BLOCK_TOKENS, KvPool, Path, Team};
 use models::{DigestCache, Model};
 use serde::Serialize;
@@ -27,6 +29,9 @@ struct Row {
     depth: usize,
     threads: usize,
     instructions: &'static str,
+    /// The GPU, where one computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<DeviceSpeed>,
     tokens_per_s: f64,
     min_tokens_per_s: f64,
     max_tokens_per_s: f64,
@@ -38,6 +43,41 @@ struct Row {
     /// Our speed over the other's.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
+}
+
+/// A GPU, and how much of what its memory can do decoding uses.
+#[derive(Serialize)]
+struct DeviceSpeed {
+    name: String,
+    /// What its memory moves when it copies to itself.
+    copy_bytes_per_s: f64,
+    /// What a token reads of weights, keys and values; absent where many tokens share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_token: Option<u64>,
+    /// Of the tokens per second that the copies would allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    roofline_percent: Option<f64>,
+}
+
+impl DeviceSpeed {
+    fn of(
+        decoder: &Decoder,
+        model: &Model,
+        depth: Option<usize>,
+        tokens_per_s: f64,
+    ) -> Result<Self> {
+        let copy_bytes_per_s = cuda::copy_bytes_per_s(decoder.device())?;
+        let bytes_per_token = depth.map(|depth| {
+            (decoder.bytes_read() + depth * model.kv_layout().bytes_per_token()) as u64
+        });
+        let percent = |bytes| 100.0 * tokens_per_s * bytes as f64 / copy_bytes_per_s;
+        Ok(Self {
+            name: decoder.device().info().name.clone(),
+            copy_bytes_per_s,
+            bytes_per_token,
+            roofline_percent: bytes_per_token.map(percent),
+        })
+    }
 }
 
 /// Tokens per second over a prompt, in the steps that the engine takes.
@@ -93,6 +133,10 @@ fn measure(
     }
     let speed = Spread::of(ours.values);
     let against = theirs.map(LlamaCpp::best);
+    // In the middle of what was measured.
+    let at = (step == 1).then_some(depth + tokens / 2);
+    let device = model.device();
+    let device = device.map(|decoder| DeviceSpeed::of(decoder, &model, at, speed.median));
     let row = Row {
         bench,
         model: setup.model_name(),
@@ -100,6 +144,7 @@ fn measure(
         depth,
         threads: setup.num_threads,
         instructions: instructions.name(),
+        device: device.transpose()?,
         tokens_per_s: speed.median,
         min_tokens_per_s: speed.min,
         max_tokens_per_s: speed.max,
@@ -146,6 +191,15 @@ fn lines(row: &Row) -> String {
         row.runs,
         noise(row.noisy)
     );
+    if let Some(device) = &row.device {
+        text.push_str(&format!("\non {}", device.name));
+        if let Some(percent) = device.roofline_percent {
+            text.push_str(&format!(
+                ", {percent:.0} % of what its memory's {:.0} GB/s allow",
+                device.copy_bytes_per_s / 1e9
+            ));
+        }
+    }
     if let (Some(it), Some(ratio)) = (&row.against, row.ratio) {
         text.push_str(&format!(
             "\n{} {}, flash attention {}: {:.1} tokens/s ({:.1} to {:.1} in {} runs{})\nours / theirs: {ratio:.2}",
@@ -181,7 +235,9 @@ impl Track {
             )));
         }
         let num_slots = (depth + tokens).div_ceil(BLOCK_TOKENS);
-        let pool = KvPool::reserved(model.kv_layout(), num_slots)?;
+        let device = model.device().map(|decoder| Arc::clone(decoder.device()));
+        let pool = KvPool::on(device, model.kv_layout(), num_slots)?;
+        (0..num_slots as u32).try_for_each(|slot| pool.reserve(slot))?;
         let mut random = Text::new(3);
         let mut payload = vec![0; model.kv_layout().slot_bytes()];
         for slot in 0..depth.div_ceil(BLOCK_TOKENS) {
@@ -211,12 +267,11 @@ impl Track {
         let mut at = depth;
         while at < end {
             let next = end.min((at / step + 1) * step);
-            model.forward(
-                &self.tokens[at - depth..next - depth],
-                at,
-                &self.pool,
-                &self.table,
-            )?;
+            let tokens = &self.tokens[at - depth..next - depth];
+            match step {
+                1 => model.decode(tokens, at, &self.pool, &self.table)?,
+                _ => model.forward(tokens, at, &self.pool, &self.table)?,
+            };
             at = next;
         }
         Ok(())

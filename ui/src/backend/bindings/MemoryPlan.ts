@@ -43,7 +43,7 @@ scratch_bytes: number,
 /**
  * Tokenizer and the program itself.
  */
-runtime_bytes: number, 
+runtime_bytes: number, is_on_device: boolean, 
 /**
  * All of the above; of the context and what is reserved the larger.
  */

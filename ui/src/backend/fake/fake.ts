@@ -1,6 +1,6 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
+  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
   PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
@@ -16,7 +16,7 @@ import { FakeTurn } from './turn';
 /** The whole application in memory, for the browser and the tests: it streams, branches, counts and fails like the real one. */
 export class FakeBackend implements Backend {
   readonly cache = new FakeCache();
-  private readonly memory = new FakeMemory();
+  private readonly memory: FakeMemory;
   private readonly privacy: FakePrivacy;
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
   private readonly turns = new Map<string, { stop(): void }>();
@@ -28,6 +28,7 @@ export class FakeBackend implements Backend {
 
   constructor(readonly options: FakeOptions, now = Date.now()) {
     this.privacy = new FakePrivacy(options);
+    this.memory = new FakeMemory(options.gpu);
     if (!options.empty) for (const seeded of seedConversations(now)) this.insert(seeded);
     if (options.long) this.insert(longConversation(now, 100_000));
     const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', usable: true, file_bytes: 144_811_456, loaded: true };
@@ -220,6 +221,10 @@ export class FakeBackend implements Backend {
     return this.memory.plan(model, context ?? this.options.contextTokens);
   }
 
+  async devices(): Promise<DeviceList> {
+    return this.memory.devices();
+  }
+
   async memoryStats(): Promise<MemoryStats> {
     this.calls.push('memory_stats');
     return this.memory.stats(this.models.find((one) => one.loaded), this.cache.numTokens(), this.turns.size > 0);
@@ -239,8 +244,8 @@ export class FakeBackend implements Backend {
   async setMemoryLimits(limits: MemoryLimits): Promise<void> {
     const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
     if (tooSmall(limits.pool_bytes) || tooSmall(limits.disk_bytes)) throw { code: 'invalid_argument', message: 'memory and disk for conversations must be at least 16 MiB each' };
-    if (limits.kv !== this.memory.limits.kv) {
-      // Another format knows nothing of what was read in this one.
+    if (limits.kv !== this.memory.limits.kv || limits.device !== this.memory.limits.device) {
+      // Another format or device knows nothing of what was read in this one.
       this.cache.clear();
       await this.releaseMemory();
     }

@@ -1,4 +1,4 @@
-import type { MemoryLimits, MemoryPlan, MemoryStats, ModelEntry } from '../types';
+import type { DeviceList, DeviceUse, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry } from '../types';
 
 /** Bytes per token of the default model, by format. */
 const KV_BYTES: Record<string, number> = { f16: 23_040, bf16: 23_040, q8: 12_240, q4: 9_360 };
@@ -7,9 +7,14 @@ const SCRATCH_BYTES = 24e6;
 const RUNTIME_BYTES = 44e6;
 const CONVERSATION_TOKENS = 4096;
 
-/** The memory of a machine with 16 GB. */
+const GPU = { choice: 'cuda:0', name: 'NVIDIA GeForce RTX 4070', memory_bytes: 12e9 };
+const NO_GPU = 'no NVIDIA driver is installed';
+
+/** The memory of a machine with 16 GB, and perhaps of its GPU. */
 export class FakeMemory {
-  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8' };
+  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8', device: 'auto' };
+
+  constructor(private readonly hasGpu: boolean) {}
 
   /** Names of models that take their whole context at once. */
   readonly reserving = new Set<string>();
@@ -31,6 +36,7 @@ export class FakeMemory {
       reserved_bytes: reserved,
       scratch_bytes: SCRATCH_BYTES,
       runtime_bytes: RUNTIME_BYTES,
+      is_on_device: this.device().name !== null,
       total_bytes: fixed + Math.max(kvBytes, reserved),
       machine: MACHINE,
       others_bytes: 4e9,
@@ -55,7 +61,17 @@ export class FakeMemory {
       disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * this.perToken(), active_bytes: 0, cached_bytes: cachedTokens * this.perToken() },
       machine: MACHINE,
       others_bytes: 4e9,
+      device: model ? this.device() : { name: null, reason: null, total_bytes: 0, free_bytes: 0 },
     };
+  }
+
+  devices(): DeviceList {
+    return this.hasGpu ? { devices: [GPU], reason: null } : { devices: [], reason: NO_GPU };
+  }
+
+  private device(): DeviceUse {
+    if (this.hasGpu && this.limits.device !== 'cpu') return { name: GPU.name, reason: null, total_bytes: GPU.memory_bytes, free_bytes: 9e9 };
+    return { name: null, reason: this.limits.device === 'cpu' ? null : NO_GPU, total_bytes: 0, free_bytes: 0 };
   }
 
   private reserved(model: ModelEntry, context = 8192): number {

@@ -19,6 +19,8 @@ export interface FakeOptions {
   locked: boolean;
   /** The system has no keychain. */
   noKeychain: boolean;
+  /** The machine has a GPU. */
+  gpu: boolean;
   contextTokens: number;
 }
 
@@ -39,6 +41,7 @@ export function parseOptions(text: string): FakeOptions {
     contextFull: words.includes('context-full'),
     locked: words.includes('locked'),
     noKeychain: words.includes('no-keychain'),
+    gpu: words.includes('gpu'),
     contextTokens: Number(value('context') ?? (long ? 131_072 : 8192)),
   };
 }

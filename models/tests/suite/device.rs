@@ -1,0 +1,190 @@
+//! A model on a GPU: what it computes is what the CPU computes, and what it computes once it computes always. The GPU is the
+//! interpreter of PTX behind a driver of its own.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use candle_core::quantized::GgmlDType;
+use kernels::cuda::{Device, self_test};
+use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Team};
+use models::tiny::{self, TinyModel};
+use models::{Architecture, DigestCache, LoadOptions, Model};
+
+use crate::support::{load_in, tokens};
+
+fn device() -> Arc<Device> {
+    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
+    let open = || {
+        ptx_driver::load().expect("the stand-in for the driver");
+        Device::open(0).expect("its device")
+    };
+    Arc::clone(DEVICE.get_or_init(open))
+}
+
+fn on_device(path: &Path, kv: KvFormat) -> Model {
+    let options = LoadOptions {
+        kv,
+        is_forced: true,
+        device: Some(device()),
+        ..LoadOptions::default()
+    };
+    Model::load_with(path, Team::new(2), &DigestCache::new(None), options).expect("it loads")
+}
+
+/// A pool where the model runs, and a table whose slots stand in reverse.
+fn sequence(model: &Model, num_tokens: usize) -> (KvPool, Vec<u32>) {
+    let device = model.device().map(|decoder| Arc::clone(decoder.device()));
+    let blocks = num_tokens.div_ceil(BLOCK_TOKENS);
+    let pool = KvPool::on(device, model.kv_layout(), blocks + 1).expect("a pool");
+    (0..=blocks as u32).for_each(|slot| pool.reserve(slot).expect("memory"));
+    (pool, (1..=blocks as u32).rev().collect())
+}
+
+/// What a run left: logits of its last token, and the bytes of all blocks.
+#[derive(Clone, PartialEq)]
+struct Outcome {
+    logits: Vec<f32>,
+    blocks: Vec<Vec<u8>>,
+}
+
+/// Runs all tokens as a prompt but the last `sampled`, in chunks that end at `cuts`.
+fn run(model: &Model, tokens: &[u32], cuts: &[usize], sampled: usize) -> Outcome {
+    let (pool, table) = sequence(model, tokens.len());
+    let prompt = tokens.len() - sampled;
+    let (mut at, mut logits) = (0, Vec::new());
+    for end in cuts.iter().copied().chain([prompt]) {
+        logits = model.forward(&tokens[at..end], at, &pool, &table).unwrap();
+        at = end;
+    }
+    for at in prompt..tokens.len() {
+        logits = model.decode(&tokens[at..=at], at, &pool, &table).unwrap();
+    }
+    let blocks = table.iter().map(|slot| {
+        let mut bytes = vec![0; pool.layout().slot_bytes()];
+        pool.read_slot(*slot, &mut bytes).unwrap();
+        bytes
+    });
+    Outcome {
+        logits,
+        blocks: blocks.collect(),
+    }
+}
+
+/// The largest difference, in terms of the largest logit.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    let most = b.iter().fold(1e-9f32, |most, x| most.max(x.abs()));
+    let off = a.iter().zip(b).map(|(a, b)| (a - b).abs() / most);
+    off.fold(0.0, |most, x| {
+        if x.is_nan() {
+            f32::INFINITY
+        } else {
+            most.max(x)
+        }
+    })
+}
+
+fn write(model: &TinyModel) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tiny.gguf");
+    tiny::write(&path, model).expect("a tiny model");
+    (folder, path)
+}
+
+#[test]
+fn the_device_passes_the_test_before_its_first_use() {
+    self_test(&device(), &Team::new(2)).expect("it computes what the CPU computes");
+}
+
+/// How far the logits of the device are from the CPU's after a prompt and two sampled tokens.
+fn off(architecture: Architecture, weights: GgmlDType, kv: &str) -> f32 {
+    let (_folder, path) = write(&TinyModel::wide(architecture, 5, weights));
+    let kv: KvFormat = kv.parse().unwrap();
+    let (cpu, gpu) = (load_in(&path, Team::new(2), kv), on_device(&path, kv));
+    assert_ne!(cpu.fingerprint(), gpu.fingerprint(), "law 5");
+    let prompt = tokens(67, 300, 3);
+    let [want, got] = [&cpu, &gpu].map(|model| run(model, &prompt, &[], 2));
+    difference(&got.logits, &want.logits)
+}
+
+#[test]
+fn logits_are_the_cpus_in_every_family_where_nothing_is_rounded_to_bytes() {
+    for architecture in [
+        Architecture::Llama,
+        Architecture::Qwen2,
+        Architecture::Qwen3,
+    ] {
+        let off = off(architecture, GgmlDType::F16, "f16");
+        // Tensor cores multiply what attention weighs in 16 bits.
+        assert!(off < 2e-3, "{architecture:?}: {off}");
+    }
+}
+
+#[test]
+fn logits_are_the_cpus_within_what_a_last_bit_does_to_bytes() {
+    // A last bit more or less rounds an activation, a key or a value to the next byte.
+    for (weights, kv) in [(GgmlDType::Q4K, "f16"), (GgmlDType::Q8_0, "q8")] {
+        let off = off(Architecture::Llama, weights, kv);
+        assert!(off < 4e-2, "{weights:?} {kv}: {off}");
+    }
+}
+
+#[test]
+fn law_1_a_token_of_a_prompt_has_the_same_bits_in_any_chunk() {
+    let (_folder, path) = write(&TinyModel::wide(Architecture::Llama, 9, GgmlDType::Q4K));
+    let gpu = on_device(&path, KvFormat::Q8);
+    let prompt = tokens(100, 300, 8);
+    let whole = run(&gpu, &prompt, &[], 0);
+    for cuts in [&[64][..], &[1, 65, 99]] {
+        assert!(run(&gpu, &prompt, cuts, 0) == whole, "{cuts:?}");
+    }
+}
+
+#[test]
+fn law_1_decoding_on_restored_blocks_gives_the_bits_of_decoding_on_resident_ones() {
+    let model = TinyModel::wide(Architecture::Llama, 4, GgmlDType::Q4K);
+    let (_folder, path) = write(&model);
+    let gpu = on_device(&path, "q8".parse().unwrap());
+    let all = tokens(75, 300, 2);
+    let (prompt, last) = all.split_at(70);
+    let (pool, table) = sequence(&gpu, all.len());
+    gpu.forward(prompt, 0, &pool, &table).unwrap();
+    let (other, _) = sequence(&gpu, all.len());
+    let mut bytes = vec![0; pool.layout().slot_bytes()];
+    for slot in &table {
+        pool.read_slot(*slot, &mut bytes).unwrap();
+        other.write_slot(*slot, &bytes).unwrap();
+    }
+    for (i, token) in last.iter().enumerate() {
+        let [resident, restored] = [&pool, &other].map(|pool| {
+            gpu.decode(&[*token], prompt.len() + i, pool, &table)
+                .unwrap()
+        });
+        // The second of them, and all later ones, run as they were recorded.
+        assert!(resident == restored, "token {i}");
+    }
+}
+
+#[test]
+fn what_a_model_holds_on_the_device_is_counted_and_given_back() {
+    let model = TinyModel::wide(Architecture::Llama, 4, GgmlDType::Q4K);
+    let (_folder, path) = write(&model);
+    let gpu = on_device(&path, "q8".parse().unwrap());
+    let decoder = gpu.device().expect("it is on the device");
+    // All but the norms.
+    let (weights, planned) = (
+        decoder.weights_bytes() as u64,
+        gpu.footprint().weights_bytes,
+    );
+    assert!(
+        weights <= planned && weights * 100 >= planned * 98,
+        "{weights} of {planned}"
+    );
+    let prompt = tokens(128, 300, 1);
+    run(&gpu, &prompt, &[], 0);
+    let planned = gpu.footprint().device_scratch_bytes(128, 1024) + gpu.footprint().rope_bytes(1);
+    let measured = decoder.scratch_bytes() as u64;
+    assert!(
+        measured.abs_diff(planned) * 10 <= planned,
+        "{measured} of {planned}"
+    );
+}
