@@ -133,19 +133,21 @@ __device__ __forceinline__ void multiply_rows(const Operands& o) {
 // --- Products on tensor cores (sm_80) ---
 
 // A block of 4 warps multiplies 64 rows, a tile each, and 64 tokens. Weights come from global memory into the registers where
-// `mma` wants them, one group ahead; a segment of the activations comes through shared memory, one ahead as well.
+// `mma` wants them, one group ahead; activations come through shared memory in stages of four groups, one stage ahead.
 
 constexpr u32 WARPS = 4;
 constexpr u32 TOKENS = 64;
-// Bytes from one token to the next in shared memory: 16 more than a segment has, so that eight tokens meet in no bank.
-constexpr u32 X_STRIDE = SEGMENT * GROUP + 16;
+// Groups of a stage: half a segment, so that a small device holds four blocks at once.
+constexpr u32 STAGE = SEGMENT / 2;
+// Bytes from one token to the next in shared memory: 16 more than a stage has, so that eight tokens meet in no bank.
+constexpr u32 X_STRIDE = STAGE * GROUP + 16;
 constexpr u32 X_BYTES = TOKENS * X_STRIDE;
-constexpr u32 PLANE_FLOATS = SEGMENT * TOKENS;
+constexpr u32 PLANE_FLOATS = STAGE * TOKENS;
 // Floats from one token's sums of 16 rows to the next's.
 constexpr u32 TURNED_STRIDE = ROWS + 1;
-static_assert(WARPS * TOKENS * TURNED_STRIDE * 4 <= X_BYTES, "the sums of a block fit a buffer");
+static_assert(WARPS * TOKENS * TURNED_STRIDE * 4 <= 2 * X_BYTES, "the sums of a block fit two buffers");
 
-// A segment of the activations in shared memory.
+// A stage of the activations in shared memory.
 template <class F>
 struct Buffer {
     // Those that a format reads here, where quants are less their offset already.
@@ -153,25 +155,25 @@ struct Buffer {
     static constexpr u32 BYTES = X_BYTES + PLANES_READ * PLANE_FLOATS * 4;
 };
 
-// Begins to copy a segment of the activations of the block's tokens, `used` of them.
+// Begins to copy the stage from group `first` on of the block's tokens, `used` of them.
 template <class F>
-__device__ __forceinline__ void copy_segment(
-    u8* to, const Operands& o, u32 segment, u32 first_token, u32 used) {
-    const u32 first = segment * SEGMENT, groups = min(SEGMENT, o.groups - first);
-    const u32 part = threadIdx.x % 16, last = o.out.tokens - 1;
-    if (part < 2 * groups)
-        for (u32 token = threadIdx.x / 16; token < used; token += WARPS * WARP / 16) {
+__device__ __forceinline__ void copy_stage(
+    u8* to, const Operands& o, u32 first, u32 first_token, u32 used) {
+    const u32 groups = min(STAGE, o.groups - first), last = o.out.tokens - 1;
+    const u32 piece = threadIdx.x % (2 * STAGE), of_tokens = WARPS * WARP / (2 * STAGE);
+    if (piece < 2 * groups)
+        for (u32 token = threadIdx.x / (2 * STAGE); token < used; token += of_tokens) {
             const u8* x = (const u8*)o.x + (u64)min(first_token + token, last) * o.groups * GROUP;
-            copy_16(to + token * X_STRIDE + 16 * part, x + first * GROUP + 16 * part);
+            copy_16(to + token * X_STRIDE + 16 * piece, x + first * GROUP + 16 * piece);
         }
     // Four tokens of a group; there are always whole fours of them.
-    const u32 group = threadIdx.x / 16, token = min(first_token + 4 * part, last / 4 * 4);
-    if (group < groups && 4 * part < used)
+    const u32 group = threadIdx.x / (TOKENS / 4), token = threadIdx.x % (TOKENS / 4) * 4;
+    if (group < groups && token < used)
 #pragma unroll
         for (u32 plane = 0; plane < Buffer<F>::PLANES_READ; plane++) {
             const float* from = o.parts + ((u64)(first + group) * PLANES + plane) * o.x_stride;
-            float* parts = (float*)(to + X_BYTES) + plane * PLANE_FLOATS;
-            copy_16(parts + group * TOKENS + 4 * part, from + token);
+            float* parts = (float*)(to + X_BYTES) + plane * PLANE_FLOATS + group * TOKENS;
+            copy_16(parts + token, from + min(first_token + token, last / 4 * 4));
         }
 }
 
@@ -282,32 +284,35 @@ __device__ __forceinline__ void multiply_matrices(const Operands& o) {
     const u64 from = min(tile, tiles - 1);
     const u8* quants = o.quants + from * o.groups * F::QUANT_BYTES;
     const u8* scales = o.scales + from * (o.groups / F::UNIT) * F::SCALE_BYTES;
-    const u32 segments = (o.groups + SEGMENT - 1) / SEGMENT;
     float totals[TOKENS / 8][4] = {};
     Fragment<F> next;
     load_fragment<F>(next, quants, scales, 0, row, lane % 4);
-    copy_segment<F>(shared, o, 0, first_token, 16 * pairs);
+    copy_stage<F>(shared, o, 0, first_token, 16 * pairs);
     commit_copies();
 #pragma unroll 1
-    for (u32 segment = 0; segment < segments; segment++) {
-        const u8* x = shared + segment % 2 * Buffer<F>::BYTES;
-        wait_copies<0>();
-        __syncthreads();
-        if (segment + 1 < segments) {
-            u8* to = shared + (segment + 1) % 2 * Buffer<F>::BYTES;
-            copy_segment<F>(to, o, segment + 1, first_token, 16 * pairs);
-            commit_copies();
-        }
+    for (u32 segment = 0; segment * SEGMENT < o.groups; segment++) {
         const Head head[2] = {load_head<F>(scales, segment, row),
                               load_head<F>(scales, segment, row + 8)};
         float sums[TOKENS / 8][4] = {};
-        const u32 first = segment * SEGMENT, groups = min(SEGMENT, o.groups - first);
+        const u32 last = min((segment + 1) * SEGMENT, o.groups);
 #pragma unroll 1
-        for (u32 group = 0; group < groups; group++) {
-            const Fragment<F> weights = next;
-            const u32 ahead = min(first + group + 1, o.groups - 1);
-            load_fragment<F>(next, quants, scales, ahead, row, lane % 4);
-            add_group<F>(sums, weights, head, x, group, pairs);
+        for (u32 first = segment * SEGMENT; first < last; first += STAGE) {
+            wait_copies<0>();
+            __syncthreads();
+            const u32 end = first + STAGE;
+            if (end < o.groups) {
+                u8* to = shared + end / STAGE % 2 * Buffer<F>::BYTES;
+                copy_stage<F>(to, o, end, first_token, 16 * pairs);
+                commit_copies();
+            }
+            const u8* x = shared + first / STAGE % 2 * Buffer<F>::BYTES;
+#pragma unroll 1
+            for (u32 group = first; group < min(end, last); group++) {
+                const Fragment<F> weights = next;
+                const u32 ahead = min(group + 1, o.groups - 1);
+                load_fragment<F>(next, quants, scales, ahead, row, lane % 4);
+                add_group<F>(sums, weights, head, x, group - first, pairs);
+            }
         }
 #pragma unroll
         for (u32 i = 0; i < TOKENS / 8 * 4; i++) {
@@ -315,9 +320,9 @@ __device__ __forceinline__ void multiply_matrices(const Operands& o) {
             total = segment == 0 ? sums[i / 4][i % 4] : total + sums[i / 4][i % 4];
         }
     }
-    // Each warp turns its sums by way of the buffer that nobody reads any more, so that a row is a lane.
-    float* turned = (float*)(shared + segments % 2 * Buffer<F>::BYTES);
-    turned += threadIdx.x / WARP * TOKENS * TURNED_STRIDE;
+    // Each warp turns its sums, so that a lane is a row.
+    __syncthreads();
+    float* turned = (float*)shared + threadIdx.x / WARP * TOKENS * TURNED_STRIDE;
 #pragma unroll
     for (u32 i = 0; i < TOKENS / 8 * 4; i++) {
         const u32 token = i / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -388,7 +393,7 @@ __device__ __forceinline__ void embed(
 // Eight tokens a block on devices without such tensor cores, 64 on others.
 #if __CUDA_ARCH__ >= 800
 #define PREFILL_KERNEL(FORMAT, NAME)                                                           \
-    extern "C" __global__ void __launch_bounds__(128) product_prefill_##NAME(PRODUCT_PARAMETERS) { \
+    extern "C" __global__ void __launch_bounds__(128, 4) product_prefill_##NAME(PRODUCT_PARAMETERS) { \
         multiply_matrices<FORMAT>(PRODUCT_OPERANDS);                                           \
     }
 #else
