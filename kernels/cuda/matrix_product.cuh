@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_matrices(const Operands& o) {
     const u32 tiles = (o.out.rows + ROWS - 1) / ROWS, tile = blockIdx.y * WARPS + threadIdx.x / WARP;
     const u32 first_token = blockIdx.x * TOKENS;
     const u32 pairs = (min(TOKENS, o.out.tokens - first_token) + 15) / 16;
-    // A warp beyond the last tile computes that once more and stores nothing.
+    // A warp beyond the last tile computes that once more, and `put` stores nothing of it.
     const u64 from = min(tile, tiles - 1);
     const u8* quants = o.quants + from * o.groups * F::QUANT_BYTES;
     const u8* scales = o.scales + from * (o.groups / F::UNIT) * F::SCALE_BYTES;
@@ -200,7 +200,6 @@ __device__ __forceinline__ void multiply_matrices(const Operands& o) {
         turned[token * TURNED_STRIDE + row + i % 4 / 2 * 8] = totals[i / 4][i % 4];
     }
     __syncwarp();
-    if (tile >= tiles) return;
 #pragma unroll 1
     for (u32 token = lane / ROWS; token < 16 * pairs; token += WARP / ROWS) {
         const float sum = turned[token * TURNED_STRIDE + lane % ROWS];
