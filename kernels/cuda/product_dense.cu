@@ -85,7 +85,7 @@ __device__ __forceinline__ void embed(
 }  // namespace
 
 #define PRODUCT_KERNEL(KIND, NAME, ELEMENT, TOKENS, AT_ONCE)                                              \
-    extern "C" __global__ void __launch_bounds__(256) product_##KIND##_##NAME(                            \
+    extern "C" __global__ void __launch_bounds__(256, 2) product_##KIND##_##NAME(                            \
         const ELEMENT::Stored* weights, const float* x, float* out, const float* bias, u32 rows, u32 cols, \
         u32 tokens, u32 out_stride, u32 is_added) {                                                       \
         const Output output = {out, bias, rows, tokens, out_stride, is_added != 0};                       \
@@ -93,7 +93,7 @@ __device__ __forceinline__ void embed(
     }
 
 #define DENSE_KERNELS(NAME, ELEMENT)                                                          \
-    PRODUCT_KERNEL(decode, NAME, ELEMENT, 1, 4)                                               \
+    PRODUCT_KERNEL(decode, NAME, ELEMENT, 1, 8)                                               \
     PRODUCT_KERNEL(plain, NAME, ELEMENT, 8, 1)                                                \
     extern "C" __global__ void __launch_bounds__(256) embedding_##NAME(                       \
         const ELEMENT::Stored* weights, const u32* ids, float* out, u32 rows, u32 cols) {     \

@@ -20,6 +20,8 @@ const SEGMENT_COLS: usize = 256;
 const HELD_SEGMENTS: usize = 64;
 /// Tokens, and rows, of a block where tensor cores multiply.
 const MATRIX: usize = 64;
+/// Groups of the activations that such a block holds twice.
+const STAGE_GROUPS: usize = 4;
 /// Tokens of a block that prefills without them.
 const PLAIN_TOKENS: usize = 8;
 /// Tokens, by whose number the kernels find the sums of quantized ones, come in fours.
@@ -261,15 +263,15 @@ impl Weights {
         checked(OP, launch)
     }
 
-    /// Bytes of a segment of the activations in shared memory (`Buffer` of the kernels).
+    /// Bytes of a stage of the activations in shared memory (`Buffer` of the kernels).
     fn buffer_bytes(&self) -> u32 {
         let planes = match self.format {
             GgmlDType::Q2K => 3,
             GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q4K | GgmlDType::Q5K => 2,
             _ => 1,
         };
-        let quants = MATRIX * (SEGMENT_COLS + 16);
-        (quants + planes * SEGMENT_COLS / GROUP * MATRIX * size_of::<f32>()) as u32
+        let quants = MATRIX * (STAGE_GROUPS * GROUP + 16);
+        (quants + planes * STAGE_GROUPS * MATRIX * size_of::<f32>()) as u32
     }
 
     /// Adds what rounding took off the first token of `x`, multiplied, to the first row of the output: to be run after the

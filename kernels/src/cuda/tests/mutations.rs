@@ -280,7 +280,7 @@ fn sampling_misses_each_of_its_barriers() {
 fn products_by_lanes_miss_each_of_their_barriers_and_their_last_bytes() {
     for (kind, target) in [(Kind::Decode, 75), (Kind::Decode, 80), (Kind::Prefill, 75)] {
         let mut source = Source::Quantize;
-        let scenes = [2, 65].map(|segments| {
+        let scenes = [2, 66].map(|segments| {
             let matrix = matrix(GgmlDType::Q4_0, 16, segments * 256);
             let x = floats(1, 8 * segments * 256);
             let prepared = Product::new(&matrix, &x, kind, target).prepared();
