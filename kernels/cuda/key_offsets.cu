@@ -1,6 +1,6 @@
-// What scores over balanced keys lack (kernels/src/key_balance.rs): the products of each query with what was taken off the keys of
-// each block. Factors of keys and queries cancel and the Hadamard rotation keeps products, so they are those of the queries as
-// they come with the means as they are, turned by the rope of the middle of the block.
+// What scores over balanced keys lack (kernels/src/key_balance.rs): the products of each query with what was taken off the keys
+// of each block. Factors of keys and queries cancel and the Hadamard rotation keeps products, so they are those of the queries
+// as they come with the means as they are, turned by the rope of the middle of the block.
 //
 // A row is one query head of one token, numbered as in prefill; a column is position 0 or a block of 64 positions. An entry is
 // one sum in the order of the head's elements, so that it depends on the query and the block alone. Columns that no row of a

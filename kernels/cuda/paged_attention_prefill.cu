@@ -42,7 +42,8 @@ __device__ __forceinline__ void load_queries(
     const u32 lane = threadIdx.x % WARP;
     for (u32 r = threadIdx.x / WARP; r < ROWS; r += THREADS / WARP) {
         float x[HELD] = {};
-        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), blockIdx.y, a);
+        const u32 row = first_row + r;
+        if (row < all_rows) load_query(x, queries + a.row_at(row, blockIdx.y), blockIdx.y, a);
 #pragma unroll
         for (u32 i = 0; i < HELD; i++)
             if (i * WARP + lane < a.dim) to[r * (a.dim + 1) + i * WARP + lane] = x[i];

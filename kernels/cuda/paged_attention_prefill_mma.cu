@@ -116,7 +116,8 @@ __device__ __forceinline__ void load_queries(
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (u32 r = warp * 16; r < warp * 16 + 16; r++) {
         float x[HELD] = {};
-        if (first_row + r < all_rows) load_query(x, queries + a.row_at(first_row + r, blockIdx.y), blockIdx.y, a);
+        const u32 row = first_row + r;
+        if (row < all_rows) load_query(x, queries + a.row_at(row, blockIdx.y), blockIdx.y, a);
 #pragma unroll
         for (u32 i = 0; i < DIM / WARP; i++) {
             const u32 d = i * WARP + lane;
@@ -144,6 +145,7 @@ __device__ __forceinline__ void score(float (&scores)[8][4], u32 queries, u32 ke
     }
 }
 
+// Adds what scores lack: see Rows::load_key_offsets.
 __device__ __forceinline__ void add_key_offsets(float (&scores)[8][4], const float (&lacking)[2][2]) {
 #pragma unroll
     for (u32 n = 0; n < 8; n++)

@@ -25,8 +25,8 @@ pub struct Balance {
     pub kind: RopeKind,
 }
 
-/// The table that `Attention::fill_key_offsets` fills: `[tokens, num_heads, columns]` f32, for each query what its score with the key
-/// at position 0 lacks, and then with the others of each block.
+/// The table that `Attention::fill_key_offsets` fills: `[tokens, num_heads, columns]` f32, for each query what its score with the
+/// key at position 0 lacks, and then with the others of each block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeyOffsets {
     /// Its address.
@@ -78,8 +78,9 @@ impl Attention {
         }
     }
 
-    /// Fills the table of key offsets for `tokens` queries `[tokens, num_heads, head_dim]` (an address, a multiple of 16) at the
-    /// positions from the offset on, before `decode` or `prefill` of the same queries; nothing to do where keys are not balanced.
+    /// Fills the table of key offsets for `tokens` queries `[tokens, num_heads, head_dim]` (an address, a multiple of 16) at
+    /// the positions from the offset on, before `decode` or `prefill` of the same queries; nothing to do where
+    /// keys are not balanced.
     ///
     /// # Errors
     /// When a size does not fit the kernel, or keys are balanced and there is no table.

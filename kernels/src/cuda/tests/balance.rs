@@ -7,7 +7,7 @@ use super::device::{LAYER, ORDERS, Sequence, layout, run};
 use crate::cuda::{Attention, Balance, KeyOffsets};
 use crate::key_balance::{KeyBalance, middle};
 use crate::layout::BLOCK_TOKENS;
-use crate::random::{bits, floats};
+use crate::random::floats;
 use crate::{AttentionParams, KvFormat, KvLayout, RopeKind};
 
 pub(super) const KINDS: [RopeKind; 2] = [RopeKind::Interleaved, RopeKind::Halves];
@@ -114,64 +114,101 @@ fn attention_over_balanced_keys_is_that_over_the_keys_as_they_came() {
     }
 }
 
-/// The table for all tokens of a sequence, in chunks of these lengths, and its columns: those that nobody sees are NaN.
-fn table(kind: RopeKind, window: Option<usize>, chunks: &[usize], room: usize) -> Vec<f32> {
-    let (layout, heads) = (layout(KvFormat::Q8, 2, 96), 6);
-    let len: usize = chunks.iter().sum();
-    let mut memory = Memory::new();
-    let sequence = Sequence::new(&mut memory, layout, len, Some(kind));
-    let row = heads * layout.head_dim;
-    let queries = floats(7, len * row);
-    let (mut offset, mut entries) = (0, Vec::new());
-    for (i, tokens) in chunks.iter().enumerate() {
-        let mut attention = Attention {
-            kv: sequence.at(&mut memory, offset),
-            num_heads: heads,
-            params: AttentionParams {
-                scale: 0.5,
-                window,
-                softcap: None,
-            },
-            sinks: 0,
-            key_offsets: None,
-        };
-        let bytes = attention.key_offsets_bytes(*tokens, room);
-        let out = memory.uninitialised("key offsets", bytes);
-        attention.key_offsets = Some(KeyOffsets {
-            address: memory.address(out),
-            positions: room,
-        });
-        let x = memory.floats("queries", &queries[offset * row..(offset + tokens) * row]);
-        let launch = attention.fill_key_offsets(memory.address(x), *tokens);
-        let launch = launch.unwrap().expect("balanced keys");
-        run(&launch, &mut memory, 75, ORDERS[i % ORDERS.len()]);
-        entries.extend(memory.read_floats(out));
-        offset += tokens;
+/// Queries over a sequence whose keys are balanced.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    kind: RopeKind,
+    window: Option<usize>,
+    /// Position of the first query, and how many tokens there are.
+    offset: usize,
+    tokens: usize,
+}
+
+const SCALE: f32 = 0.5;
+const HEADS: usize = 6;
+const KV_HEADS: usize = 2;
+const DIM: usize = 96;
+
+impl Table {
+    fn queries(&self) -> Vec<f32> {
+        floats(7, self.tokens * HEADS * DIM)
     }
-    entries
+
+    /// The entries for all tokens, in chunks of these lengths, with room for so many positions; NaN where there is none.
+    fn filled(&self, chunks: &[usize], positions: usize) -> Vec<f32> {
+        let mut memory = Memory::new();
+        let (layout, len) = (
+            layout(KvFormat::Q8, KV_HEADS, DIM),
+            self.offset + self.tokens,
+        );
+        let sequence = Sequence::new(&mut memory, layout, len, Some(self.kind));
+        let (queries, mut first, mut entries) = (self.queries(), 0, Vec::new());
+        for (i, &tokens) in chunks.iter().enumerate() {
+            let mut attention = Attention {
+                kv: sequence.at(&mut memory, self.offset + first),
+                num_heads: HEADS,
+                params: AttentionParams {
+                    scale: SCALE,
+                    window: self.window,
+                    softcap: None,
+                },
+                sinks: 0,
+                key_offsets: None,
+            };
+            let bytes = attention.key_offsets_bytes(tokens, positions);
+            let out = memory.uninitialised("key offsets", bytes);
+            let address = memory.address(out);
+            attention.key_offsets = Some(KeyOffsets { address, positions });
+            let rows = first * HEADS * DIM..(first + tokens) * HEADS * DIM;
+            let queries = memory.floats("queries", &queries[rows]);
+            let launch = attention.fill_key_offsets(memory.address(queries), tokens);
+            let launch = launch.unwrap().expect("balanced keys");
+            run(&launch, &mut memory, 75, ORDERS[i % ORDERS.len()]);
+            entries.extend(memory.read_floats(out));
+            first += tokens;
+        }
+        entries
+    }
 }
 
 #[test]
-fn key_offsets_of_a_query_are_those_of_any_chunk_and_bucket() {
-    for kind in KINDS {
-        for window in [None, Some(70)] {
-            let (len, room) = (150, 64 * 40);
-            let whole = table(kind, window, &[len], len);
-            let chunks = table(kind, window, &[1, 62, 1, 1, 40, 45], room);
-            let columns = [len, room].map(|positions| 1 + positions.div_ceil(BLOCK_TOKENS));
-            let rows = whole.chunks_exact(columns[0]);
-            let mut seen = 0;
-            for (i, (whole, chunk)) in rows.zip(chunks.chunks_exact(columns[1])).enumerate() {
-                let position = i / 6;
+fn key_offsets_are_products_with_the_centers_and_the_same_in_any_chunk_and_bucket() {
+    // Also where there are more blocks than a block of threads has columns.
+    for (offset, tokens, window) in [
+        (0, 150, None),
+        (0, 150, Some(70)),
+        (2016, 40, Some(70)),
+        (2016, 3, None),
+    ] {
+        for kind in KINDS {
+            let table = Table {
+                kind,
+                window,
+                offset,
+                tokens,
+            };
+            let (len, room) = (offset + tokens, offset + tokens + 64 * 40);
+            let whole = table.filled(&[tokens], len);
+            let chunks = table.filled(&[1, tokens / 2, tokens - tokens / 2 - 1], room);
+            let [narrow, wide] = [len, room].map(|positions| 1 + positions.div_ceil(BLOCK_TOKENS));
+            let balancing = Balancing::new(layout(KvFormat::Q8, KV_HEADS, DIM), len, kind);
+            for (row, q) in table.queries().chunks_exact(DIM).enumerate() {
+                let (position, kv_head) = (offset + row / HEADS, row % HEADS / (HEADS / KV_HEADS));
                 let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
                 let blocks = 1 + first / BLOCK_TOKENS..2 + position / BLOCK_TOKENS;
                 for column in (first == 0).then_some(0).into_iter().chain(blocks) {
-                    assert!(!whole[column].is_nan(), "{position} {column}");
-                    assert_eq!(bits(&whole[column..=column]), bits(&chunk[column..=column]));
-                    seen += 1;
+                    // A position that stands for the column.
+                    let key = column.saturating_sub(1) * BLOCK_TOKENS + column.min(1);
+                    let mut center = [0.0; DIM];
+                    balancing.undo((key, kv_head), &mut center);
+                    let products = q.iter().zip(center);
+                    let dot: f64 = products.map(|(q, c)| f64::from(*q) * f64::from(c)).sum();
+                    let got = whole[row * narrow + column];
+                    let error = f64::from(got) - dot * f64::from(SCALE);
+                    assert!(error.abs() < 2e-5, "{table:?} {row} {column}: {error}");
+                    assert_eq!(got.to_bits(), chunks[row * wide + column].to_bits());
                 }
             }
-            assert!(seen > 2 * len, "{seen}");
         }
     }
 }

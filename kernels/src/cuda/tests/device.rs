@@ -64,7 +64,8 @@ pub(super) fn targets(source: Source) -> impl Iterator<Item = u32> {
 }
 
 /// A conversation's keys and values in the last of two layers: in slots of their own, written by the CPU, and flat
-/// `[len, kv_heads, head_dim]` as that rounded them; balanced keys are given as what they stand for. What nobody wrote is NaN, or as bad as the format allows.
+/// `[len, kv_heads, head_dim]` as that rounded them; balanced keys are given as what they stand for. What nobody wrote is NaN,
+/// or as bad as the format allows.
 pub(super) struct Sequence {
     pub(super) layout: KvLayout,
     pub(super) slots: Vec<Buffer>,
