@@ -19,6 +19,9 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// Slots with the keys and values before the tokens were being filled, and could not be.
+    #[error("the keys and values before these tokens did not come")]
+    Unfilled,
 }
 
 /// The crate's result.

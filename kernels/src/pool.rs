@@ -2,11 +2,15 @@
 //!
 //! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+mod fill;
+
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::layout::{BLOCK_TILES, Side, TILE_TOKENS};
 use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
+pub(crate) use fill::Filling;
+pub use fill::Part;
 
 /// Bytes of a chunk, as far as whole slots allow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -19,6 +23,8 @@ pub struct KvPool {
     slots_per_chunk: usize,
     /// Readers share it; whoever writes slots has it alone.
     chunks: RwLock<Vec<Option<Pages>>>,
+    /// Slots that are being filled: set with `chunks` alone in hand, so that whoever has these knows.
+    filling: Mutex<Option<Arc<Filling>>>,
 }
 
 impl KvPool {
@@ -44,6 +50,7 @@ impl KvPool {
             num_slots,
             slots_per_chunk,
             chunks: RwLock::new(chunks.collect()),
+            filling: Mutex::default(),
         })
     }
 
@@ -97,9 +104,19 @@ impl KvPool {
         self.read().get(chunk).is_some_and(Option::is_some)
     }
 
-    /// Gives the memory of a chunk back to the system; what its slots held is gone.
+    /// Gives the memory of a chunk back to the system; what its slots held is gone. It stays while one of them is being
+    /// filled.
     pub fn give_back(&self, chunk: usize) {
-        if let Some(chunk) = self.write().get_mut(chunk) {
+        let mut chunks = self.write();
+        let first = (chunk * self.slots_per_chunk) as u32;
+        let slots: Vec<u32> = (first..first + self.slots_per_chunk as u32).collect();
+        if self
+            .filling()
+            .is_some_and(|filling| filling.has_any(&slots))
+        {
+            return;
+        }
+        if let Some(chunk) = chunks.get_mut(chunk) {
             *chunk = None;
         }
     }
@@ -135,28 +152,6 @@ impl KvPool {
         // SAFETY: a slot, which is ours while we have the lock.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
-    }
-
-    /// The bytes of several slots, all different, to be filled at once.
-    ///
-    /// # Errors
-    /// When one of them does not exist, has no memory, or is named twice.
-    pub fn slots_mut(&mut self, slots: &[u32]) -> Result<Vec<&mut [u8]>> {
-        const OP: &str = "borrow slots";
-        let mut sorted = slots.to_vec();
-        sorted.sort_unstable();
-        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(Error::argument(OP, "a slot is named twice"));
-        }
-        let chunks = self.write();
-        let pointers = slots.iter().map(|&slot| self.slot(OP, &chunks, slot));
-        let pointers = pointers.collect::<Result<Vec<_>>>()?;
-        let len = self.layout.slot_bytes();
-        // SAFETY: different slots do not overlap, and the pool is borrowed exclusively as long as they are.
-        let slices = pointers
-            .into_iter()
-            .map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer, len) });
-        Ok(slices.collect())
     }
 
     /// Zeroes a slot, so that nothing of what it held before can go with a block that fills only a part of it.
@@ -221,7 +216,9 @@ impl KvPool {
             .iter()
             .map(|chunk| chunk.as_ref().map_or(std::ptr::null_mut(), Pages::as_ptr))
             .collect();
+        let filling = self.filling();
         f(Memory {
+            filling: filling.as_deref(),
             chunks: &pointers,
             slots_per_chunk: self.slots_per_chunk,
             slot_bytes: self.layout.slot_bytes(),
@@ -243,7 +240,7 @@ impl KvPool {
         let chunks = self.read();
         table[..num_blocks]
             .iter()
-            .try_for_each(|&slot| self.slot(op, &chunks, slot).map(drop))
+            .try_for_each(|&slot| self.address(op, &chunks, slot).map(drop))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Pages>>> {
@@ -255,8 +252,27 @@ impl KvPool {
         self.chunks.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Where a slot's bytes begin.
+    /// The slots that are being filled; it stays so while the chunks are held.
+    fn filling(&self) -> Option<Arc<Filling>> {
+        self.lock_filling().clone()
+    }
+
+    fn lock_filling(&self) -> MutexGuard<'_, Option<Arc<Filling>>> {
+        self.filling.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Where a slot's bytes begin, unless it is being filled.
     fn slot(&self, op: &'static str, chunks: &[Option<Pages>], slot: u32) -> Result<*mut u8> {
+        match self.filling() {
+            Some(filling) if filling.has_any(&[slot]) => {
+                Err(Error::argument(op, format!("slot {slot} is being filled")))
+            }
+            _ => self.address(op, chunks, slot),
+        }
+    }
+
+    /// Where a slot's bytes begin.
+    fn address(&self, op: &'static str, chunks: &[Option<Pages>], slot: u32) -> Result<*mut u8> {
         self.check_slot(op, slot)?;
         let (chunk, at) = (
             slot as usize / self.slots_per_chunk,
@@ -316,6 +332,8 @@ fn copy_tokens(layout: &KvLayout, side: Side, tokens: usize, from: &[u8], to: &m
 /// The memory of a pool's slots, as threads see it that share the writing.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
+    /// Slots that others write meanwhile.
+    pub(crate) filling: Option<&'a Filling>,
     /// Null where there is none.
     chunks: &'a [*mut u8],
     slots_per_chunk: usize,

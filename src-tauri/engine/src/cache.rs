@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use kernels::{BLOCK_TOKENS, TILE_TOKENS};
+use kernels::{BLOCK_TOKENS, KvLayout, TILE_TOKENS};
 use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
@@ -14,6 +14,7 @@ use crate::backlog::Backlog;
 use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
+use crate::restore::Reading;
 use crate::tree::{PrefixTree, Saved};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
@@ -34,6 +35,7 @@ pub struct Cache {
     pub(crate) is_saving: bool,
     /// How fast this model's blocks are read, and its tokens computed, on this machine.
     pub(crate) rates: Rates,
+    pub(crate) reading: Reading,
 }
 
 impl Cache {
@@ -62,6 +64,7 @@ impl Cache {
             spare: Vec::new(),
             is_saving: false,
             rates: Rates::default(),
+            reading: Reading::of(&slot_format(&layout)),
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -208,14 +211,7 @@ impl Cache {
 
     /// Opens this model's pool in the store and returns what is in it, parents before children.
     fn open_pool(&mut self) -> Vec<Block> {
-        let layout = self.model.kv_layout();
-        let format = SlotFormat {
-            block_tokens: BLOCK_TOKENS as u32,
-            tile_tokens: TILE_TOKENS as u32,
-            num_layers: layout.num_layers as u32,
-            key_slab_bytes: layout.key_slab_bytes() as u32,
-            value_slab_bytes: layout.value_slab_bytes() as u32,
-        };
+        let format = slot_format(&self.model.kv_layout());
         let mut store = lock(&self.store);
         self.is_saving = store.open_pool(&self.fingerprint, format, self.model.name());
         match self.is_saving {
@@ -252,6 +248,17 @@ impl Cache {
             self.pool.release(slot);
         }
         self.tree.prune(id);
+    }
+}
+
+/// How the store is to hold slots of a layout.
+fn slot_format(layout: &KvLayout) -> SlotFormat {
+    SlotFormat {
+        block_tokens: BLOCK_TOKENS as u32,
+        tile_tokens: TILE_TOKENS as u32,
+        num_layers: layout.num_layers as u32,
+        key_slab_bytes: layout.key_slab_bytes() as u32,
+        value_slab_bytes: layout.value_slab_bytes() as u32,
     }
 }
 
