@@ -108,12 +108,9 @@ impl KvPool {
     /// filled.
     pub fn give_back(&self, chunk: usize) {
         let mut chunks = self.write();
-        let first = (chunk * self.slots_per_chunk) as u32;
-        let slots: Vec<u32> = (first..first + self.slots_per_chunk as u32).collect();
-        if self
-            .filling()
-            .is_some_and(|filling| filling.has_any(&slots))
-        {
+        let is_in_it = |slot: &u32| *slot as usize / self.slots_per_chunk == chunk;
+        let filling = self.filling();
+        if filling.is_some_and(|filling| filling.slots.iter().any(is_in_it)) {
             return;
         }
         if let Some(chunk) = chunks.get_mut(chunk) {

@@ -10,16 +10,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::KvPool;
 use crate::{Error, Result};
 
-/// Some layers of a slot that is being filled; see [`KvPool::fill`].
-#[derive(Debug)]
-pub struct Part<'f> {
-    filling: &'f Filling,
-    run: usize,
-    /// Nobody else touches them until the part is ready.
-    bytes: &'f mut [u8],
-    is_ready: bool,
-}
-
 impl KvPool {
     /// Fills several slots, all different, while `f` runs: it is given their bytes, for each slot in parts of so many layers
     /// (the last may have fewer), in order, to be written by any threads. Until `f` returns nobody else may use these slots,
@@ -75,6 +65,16 @@ impl Drop for EndOfFill<'_> {
     }
 }
 
+/// Some layers of a slot that is being filled; see [`KvPool::fill`].
+#[derive(Debug)]
+pub struct Part<'f> {
+    filling: &'f Filling,
+    run: usize,
+    /// Nobody else touches them until the part is ready.
+    bytes: &'f mut [u8],
+    is_ready: bool,
+}
+
 impl Part<'_> {
     /// Gives the part back: its bytes are what they should be.
     pub fn ready(mut self) {
@@ -101,7 +101,7 @@ impl Drop for Part<'_> {
 #[derive(Debug)]
 pub(crate) struct Filling {
     /// In order.
-    slots: Vec<u32>,
+    pub(super) slots: Vec<u32>,
     num_layers: usize,
     layers_per_part: usize,
     progress: Mutex<Progress>,
