@@ -27,6 +27,9 @@ pub enum Error {
         /// The driver's name for what is wrong.
         reason: String,
     },
+    /// Slots with the keys and values before the tokens were being filled, and could not be.
+    #[error("the keys and values before these tokens did not come")]
+    Unfilled,
 }
 
 /// The crate's result.

@@ -23,7 +23,7 @@ use crate::key_balance::KeyBalance;
 use crate::kv_write::Rounded;
 use crate::layout::{Side, TILE_TOKENS};
 use crate::output::Shared;
-use crate::pool::Memory;
+use crate::pool::{Filling, Memory};
 use crate::quantized::{Activations, Input, Rounding};
 use crate::rms_norm::rms_norm;
 use crate::rope::{RopeKind, rope};
@@ -145,7 +145,8 @@ impl Layers {
     }
 
     /// Runs the tokens whose embeddings are `x` `[n, hidden]` through all layers, in place, and writes their keys and values.
-    /// With `last_only` every key and value is written, but only the last token's row of `x` is the result.
+    /// With `last_only` every key and value is written, but only the last token's row of `x` is the result. Where slots before
+    /// the tokens are being filled (`KvPool::fill`), each layer waits until it is there; [`Error::Unfilled`] if one never is.
     pub fn forward(&self, team: &Team, x: &mut [f32], place: Place, last_only: bool) -> Result<()> {
         self.walk(team, x, place, last_only, None)
     }
@@ -191,14 +192,21 @@ impl Layers {
         if n == 0 {
             return Ok(());
         }
+        let blocks = &place.table[..end.div_ceil(BLOCK_TOKENS)];
         let mut queries = vec![0f32; n * self.params.num_heads * self.layout.head_dim];
         let (x, queries) = (Shared::new(x), Shared::new(&mut queries));
         place.pool.with_memory(|memory| {
+            let filling = memory.filling.filter(|filling| filling.has_any(blocks));
+            let written = &blocks[place.offset / BLOCK_TOKENS..];
+            if filling.is_some_and(|filling| filling.has_any(written)) {
+                return Err(Error::argument(OP, "tokens in a slot that is being filled"));
+            }
             let pass = Pass {
                 layers: self,
                 layout,
                 place,
                 memory,
+                filling,
                 x,
                 queries,
                 n,
@@ -218,8 +226,11 @@ impl Layers {
                 Some(panels) => pass.by_panels(team, &panels, last_only),
                 None => pass.by_rows(team, last_only),
             }
-        });
-        Ok(())
+            match pass.wait(self.layers.len() - 1) {
+                true => Ok(()),
+                false => Err(Error::Unfilled),
+            }
+        })
     }
 }
 
@@ -230,6 +241,8 @@ struct Pass<'a> {
     layout: KvLayout,
     place: Place<'a>,
     memory: Memory<'a>,
+    /// Who fills slots before the tokens meanwhile, if anybody does.
+    filling: Option<&'a Filling>,
     /// `[n, hidden]`
     x: Shared<'a, f32>,
     /// Of one layer at a time, with rope, scaled, and rotated where the keys are: `[n, heads * head_dim]`
@@ -255,6 +268,12 @@ struct Workspace {
 }
 
 impl<'a> Pass<'a> {
+    /// Waits until the keys and values of a layer before the tokens are there. If they never will be, all threads are told so
+    /// at the same layer, and the pass ends there.
+    fn wait(&self, layer: usize) -> bool {
+        self.filling.is_none_or(|filling| filling.wait(layer))
+    }
+
     fn attention(&self, layer: usize) -> Attention<'a> {
         Attention {
             memory: self.memory,

@@ -44,7 +44,7 @@ pub use key_balance::KeyBalance;
 pub use kv_format::{KvDtype, KvFormat};
 pub use layer::{Layer, LayerParams, Layers, Phase, Place, Projection};
 pub use layout::{BLOCK_TOKENS, KvLayout, TILE_TOKENS};
-pub use pool::KvPool;
+pub use pool::{KvPool, Part};
 pub use quantized::QuantizedMatrix;
 pub use rms_norm::rms_norm;
 pub use rope::RopeKind;

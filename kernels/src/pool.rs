@@ -2,12 +2,16 @@
 //!
 //! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+mod fill;
+
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cuda::{Device, DeviceSlots};
 use crate::layout::{BLOCK_TILES, Side, TILE_TOKENS};
 use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
+pub(crate) use fill::Filling;
+pub use fill::Part;
 
 /// Bytes of a chunk, as far as whole slots allow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -21,6 +25,8 @@ pub struct KvPool {
     /// Readers share it; whoever writes slots has it alone. Empty where the slots are on a device.
     chunks: RwLock<Vec<Option<Pages>>>,
     on_device: Option<DeviceSlots>,
+    /// Slots that are being filled: set with `chunks` alone in hand, so that whoever has these knows.
+    filling: Mutex<Option<Arc<Filling>>>,
 }
 
 impl KvPool {
@@ -47,6 +53,7 @@ impl KvPool {
             slots_per_chunk,
             chunks: RwLock::new(chunks.collect()),
             on_device: None,
+            filling: Mutex::default(),
         })
     }
 
@@ -132,12 +139,19 @@ impl KvPool {
         self.read().get(chunk).is_some_and(Option::is_some)
     }
 
-    /// Gives the memory of a chunk back to the system; what its slots held is gone.
+    /// Gives the memory of a chunk back to the system; what its slots held is gone. It stays while one of them is being
+    /// filled.
     pub fn give_back(&self, chunk: usize) {
+        let mut chunks = self.write();
+        let is_in_it = |slot: &u32| *slot as usize / self.slots_per_chunk == chunk;
+        let filling = self.filling();
+        if filling.is_some_and(|filling| filling.slots.iter().any(is_in_it)) {
+            return;
+        }
         if let Some(slots) = &self.on_device {
             return slots.give_back(chunk);
         }
-        if let Some(chunk) = self.write().get_mut(chunk) {
+        if let Some(chunk) = chunks.get_mut(chunk) {
             *chunk = None;
         }
     }
@@ -158,7 +172,7 @@ impl KvPool {
         const OP: &str = "read slot";
         self.check_bytes(OP, out.len())?;
         if let Some(slots) = &self.on_device {
-            self.check_slot(OP, slot)?;
+            self.check_free(OP, slot)?;
             return slots.read(slot, out);
         }
         let chunks = self.read();
@@ -176,7 +190,7 @@ impl KvPool {
         const OP: &str = "write slot";
         self.check_bytes(OP, bytes.len())?;
         if let Some(slots) = &self.on_device {
-            self.check_slot(OP, slot)?;
+            self.check_free(OP, slot)?;
             return slots.write(slot, bytes);
         }
         let chunks = self.write();
@@ -186,58 +200,13 @@ impl KvPool {
         Ok(())
     }
 
-    /// Lets `read` fill several slots, all different, at once, and say how many of them, from the first on, are good. Those of
-    /// a device are filled in memory of the host, from which the good ones are copied.
-    ///
-    /// # Errors
-    /// When one of them does not exist, has no memory, or is named twice; when the device fails.
-    pub fn fill(
-        &mut self,
-        slots: &[u32],
-        read: impl FnOnce(&mut [&mut [u8]]) -> usize,
-    ) -> Result<usize> {
-        if self.on_device.is_none() {
-            return Ok(read(&mut self.slots_mut(slots)?));
-        }
-        let slot_bytes = self.layout.slot_bytes();
-        let mut bytes = vec![0; slots.len() * slot_bytes];
-        let mut parts: Vec<&mut [u8]> = bytes.chunks_exact_mut(slot_bytes).collect();
-        let num_good = read(&mut parts);
-        for (slot, part) in slots.iter().zip(&parts).take(num_good) {
-            self.write_slot(*slot, part)?;
-        }
-        Ok(num_good)
-    }
-
-    /// The bytes of several slots, all different, to be filled at once; an error where they are on a device.
-    ///
-    /// # Errors
-    /// When one of them does not exist, has no memory, or is named twice.
-    pub fn slots_mut(&mut self, slots: &[u32]) -> Result<Vec<&mut [u8]>> {
-        const OP: &str = "borrow slots";
-        let mut sorted = slots.to_vec();
-        sorted.sort_unstable();
-        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(Error::argument(OP, "a slot is named twice"));
-        }
-        let chunks = self.write();
-        let pointers = slots.iter().map(|&slot| self.slot(OP, &chunks, slot));
-        let pointers = pointers.collect::<Result<Vec<_>>>()?;
-        let len = self.layout.slot_bytes();
-        // SAFETY: different slots do not overlap, and the pool is borrowed exclusively as long as they are.
-        let slices = pointers
-            .into_iter()
-            .map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer, len) });
-        Ok(slices.collect())
-    }
-
     /// Zeroes a slot, so that nothing of what it held before can go with a block that fills only a part of it.
     ///
     /// # Errors
     /// When there is no such slot or it has no memory.
     pub fn clear_slot(&self, slot: u32) -> Result<()> {
         if let Some(slots) = &self.on_device {
-            self.check_slot("clear slot", slot)?;
+            self.check_free("clear slot", slot)?;
             return slots.clear(slot);
         }
         let chunks = self.write();
@@ -261,8 +230,8 @@ impl KvPool {
             return Err(Error::argument(OP, "a slot onto itself"));
         }
         if let Some(slots) = &self.on_device {
-            self.check_slot(OP, from)?;
-            self.check_slot(OP, to)?;
+            self.check_free(OP, from)?;
+            self.check_free(OP, to)?;
             return slots.copy(from, to, num_tokens);
         }
         let chunks = self.write();
@@ -302,7 +271,9 @@ impl KvPool {
             .iter()
             .map(|chunk| chunk.as_ref().map_or(std::ptr::null_mut(), Pages::as_ptr))
             .collect();
+        let filling = self.filling();
         f(Memory {
+            filling: filling.as_deref(),
             chunks: &pointers,
             slots_per_chunk: self.slots_per_chunk,
             slot_bytes: self.layout.slot_bytes(),
@@ -324,7 +295,7 @@ impl KvPool {
         let chunks = self.read();
         table[..num_blocks]
             .iter()
-            .try_for_each(|&slot| self.slot(op, &chunks, slot).map(drop))
+            .try_for_each(|&slot| self.address(op, &chunks, slot).map(drop))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Pages>>> {
@@ -336,8 +307,33 @@ impl KvPool {
         self.chunks.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Where a slot's bytes begin.
+    /// The slots that are being filled; it stays so while the chunks are held.
+    pub(crate) fn filling(&self) -> Option<Arc<Filling>> {
+        self.lock_filling().clone()
+    }
+
+    fn lock_filling(&self) -> MutexGuard<'_, Option<Arc<Filling>>> {
+        self.filling.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Where a slot's bytes begin, unless it is being filled.
     fn slot(&self, op: &'static str, chunks: &[Option<Pages>], slot: u32) -> Result<*mut u8> {
+        self.check_free(op, slot)?;
+        self.address(op, chunks, slot)
+    }
+
+    /// An error unless there is such a slot and nobody is filling it.
+    fn check_free(&self, op: &'static str, slot: u32) -> Result<()> {
+        match self.filling() {
+            Some(filling) if filling.has_any(&[slot]) => {
+                Err(Error::argument(op, format!("slot {slot} is being filled")))
+            }
+            _ => self.check_slot(op, slot),
+        }
+    }
+
+    /// Where a slot's bytes begin.
+    fn address(&self, op: &'static str, chunks: &[Option<Pages>], slot: u32) -> Result<*mut u8> {
         self.check_slot(op, slot)?;
         let (chunk, at) = (
             slot as usize / self.slots_per_chunk,
@@ -400,6 +396,8 @@ fn copy_tokens(layout: &KvLayout, side: Side, tokens: usize, from: &[u8], to: &m
 /// The memory of a pool's slots, as threads see it that share the writing.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
+    /// Slots that others write meanwhile.
+    pub(crate) filling: Option<&'a Filling>,
     /// Null where there is none.
     chunks: &'a [*mut u8],
     slots_per_chunk: usize,

@@ -257,7 +257,7 @@ impl Decoder {
         let pass = self.pass(state, call, place)?;
         upload(&state.scratch, tokens, place, random)?;
         match call.phase {
-            Phase::Prefill => self.run(&pass.launches()?)?,
+            Phase::Prefill => self.prefill(&pass, place, call)?,
             Phase::Decode => self.step(state, &pass, call, *place.pool.layout())?,
         }
         Ok(Computed {
@@ -371,6 +371,37 @@ impl Decoder {
             kind: self.params.rope_kind,
         });
         Pass::new(self, &mut state.scratch, call, layout, balance, (cos, sin))
+    }
+
+    /// Launches a prompt's call. Where slots before the tokens are being filled meanwhile (`KvPool::fill`), each layer's attention is
+    /// launched when the layer is there; [`Error::Unfilled`] if one never is.
+    fn prefill(&self, pass: &Pass, place: &Place, call: Call) -> Result<()> {
+        let num_blocks = (place.offset + call.tokens).div_ceil(BLOCK_TOKENS);
+        let blocks = &place.table[..num_blocks];
+        let filling = place.pool.filling();
+        let Some(filling) = filling.filter(|filling| filling.has_any(blocks)) else {
+            return self.run(&pass.launches()?);
+        };
+        if filling.has_any(&blocks[place.offset / BLOCK_TOKENS..]) {
+            return Err(Error::argument(OP, "tokens in a slot that is being filled"));
+        }
+        self.run(&[pass.embed()?])?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut launches = Vec::new();
+            pass.project(index, layer, &mut launches)?;
+            self.run(&launches)?;
+            if !filling.wait(index) {
+                return Err(Error::Unfilled);
+            }
+            self.device.follow_copies()?;
+            launches.clear();
+            pass.attend(index, layer, &mut launches)?;
+            pass.feed_forward(layer, &mut launches)?;
+            self.run(&launches)?;
+        }
+        let mut launches = Vec::new();
+        pass.head(&mut launches)?;
+        self.run(&launches)
     }
 
     fn run(&self, launches: &[Launch]) -> Result<()> {

@@ -233,6 +233,22 @@ impl Device {
             .map_err(failed("take data"))
     }
 
+    /// Copies to memory that no kernel uses, beside those that run. Kernels see the bytes after `follow_copies`.
+    pub(super) fn write_beside(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        self.enter()?;
+        self.staging()
+            .copy_in(to, bytes)
+            .map_err(failed("take data"))
+    }
+
+    /// Lets kernels that are launched from now on wait for the copies that were asked for.
+    pub(super) fn follow_copies(&self) -> Result<()> {
+        self.enter()?;
+        self.staging()
+            .lead(self.kernels)
+            .map_err(failed("wait for data"))
+    }
+
     /// Copies from the device, after the kernels that were launched before.
     pub(super) fn read(&self, from: u64, out: &mut [u8]) -> Result<()> {
         self.enter()?;

@@ -206,7 +206,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The logits that are wanted.
-    fn head(&self, out: &mut Vec<Launch>) -> Result<()> {
+    pub(super) fn head(&self, out: &mut Vec<Launch>) -> Result<()> {
         let (decoder, rows) = (self.decoder, self.call.rows());
         let skipped = (self.call.tokens - rows) * decoder.hidden * size_of::<f32>();
         let [x, residual] = [self.x, self.residual].map(|at| at + skipped as u64);

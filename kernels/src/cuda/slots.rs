@@ -74,6 +74,22 @@ impl DeviceSlots {
         self.device.read(self.address(slot)?, out)
     }
 
+    /// Waits for the kernels that were launched.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.device.synchronize()
+    }
+
+    /// Copies a part of a slot that no kernel uses, beside whatever runs.
+    pub(crate) fn write_part(&self, slot: u32, at: usize, bytes: &[u8]) -> Result<()> {
+        self.device
+            .write_beside(self.address(slot)? + at as u64, bytes)
+    }
+
+    /// Lets kernels that are launched from now on wait for the parts that were copied.
+    pub(crate) fn follow_copies(&self) -> Result<()> {
+        self.device.follow_copies()
+    }
+
     pub(crate) fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {
         self.device.write(self.address(slot)?, bytes)
     }

@@ -57,6 +57,12 @@ impl Staging {
         bytes: &[u8],
     ) -> Result<(), DriverError> {
         self.follow(kernels)?;
+        self.copy_in(to, bytes)?;
+        self.lead(kernels)
+    }
+
+    /// Copies to the device, after the copies before alone. The bytes have been taken over when it returns.
+    pub(super) fn copy_in(&mut self, to: u64, bytes: &[u8]) -> Result<(), DriverError> {
         for (i, part) in bytes.chunks(PIECE_BYTES).enumerate() {
             let piece = self.next_piece()?;
             // SAFETY: the piece is free and as long as any part; its event and the stream are ours.
@@ -70,7 +76,12 @@ impl Staging {
                 result::event::record(piece.free, self.copies)?;
             }
         }
-        // SAFETY: our events, and streams that live.
+        Ok(())
+    }
+
+    /// Lets kernels that are launched from now on wait for the copies that were asked for.
+    pub(super) fn lead(&self, kernels: sys::CUstream) -> Result<(), DriverError> {
+        // SAFETY: our event, and streams that live.
         unsafe {
             result::event::record(self.copied, self.copies)?;
             wait(kernels, self.copied)

@@ -66,13 +66,17 @@ impl Pass<'_> {
         team.run(|member| {
             let mut buffers = Buffers::default();
             // SAFETY: a panel is dealt to one thread at a time, which alone touches its rows, keys and values; the keys and
-            // values of a layer are read after the barrier that all threads pass when they have written them.
+            // values of a layer are read after the barrier that all threads pass when they have written them, and when those
+            // that others fill are there.
             unsafe {
                 while let Some(tokens) = deal(0) {
                     self.project_panel(member, 0, tokens, &mut buffers);
                 }
                 member.barrier();
                 for layer in 0..finished_by_panels {
+                    if !self.wait(layer) {
+                        return;
+                    }
                     while let Some(tokens) = deal(layer + 1) {
                         self.finish_panel(member, layer, tokens.clone(), &mut buffers);
                         if layer + 1 < num_layers {
@@ -83,7 +87,7 @@ impl Pass<'_> {
                 }
             }
         });
-        if last_only {
+        if last_only && self.wait(num_layers - 1) {
             self.finish_by_rows(team, num_layers - 1, self.n - 1..self.n);
         }
     }

@@ -35,9 +35,13 @@ impl Pass<'_> {
                         true => self.n - 1,
                         false => 0,
                     };
-                    // SAFETY: all threads of the team walk this together.
+                    // SAFETY: all threads of the team walk this together; the keys and values of the layer that others fill
+                    // are there before they are read.
                     unsafe {
                         self.project_rows(member, layer, exchange, &mut workspace);
+                        if !self.wait(layer) {
+                            return;
+                        }
                         let tokens = first..self.n;
                         self.finish_rows(member, layer, tokens, exchange, &mut workspace);
                     }
@@ -46,7 +50,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The rest of one layer, whose queries, keys and values are there, for some tokens.
+    /// The rest of one layer, whose queries, keys and values are all there, for some tokens.
     pub(super) fn finish_by_rows(&self, team: &Team, layer: usize, tokens: Range<usize>) {
         self.exchanging(tokens.len(), |exchange| {
             team.run(|member| {

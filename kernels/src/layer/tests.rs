@@ -1,4 +1,5 @@
 mod reference;
+mod waiting;
 
 use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QTensor};

@@ -84,13 +84,13 @@ fn memory_comes_with_the_first_use_of_a_chunk_and_goes_when_it_is_given_back() {
         head_dim: 128,
         format: KvFormat::same(KvDtype::F16),
     };
-    let mut pool = KvPool::new(layout, 7).unwrap();
+    let pool = KvPool::new(layout, 7).unwrap();
     assert_eq!((pool.reserved_bytes(), pool.slots_per_chunk()), (0, 2));
     assert!(pool.clear_slot(2).is_err(), "no memory yet");
     assert!(pool.check_table("test", &[2], 1).is_err());
     pool.reserve(2).unwrap();
     assert_eq!(pool.reserved_bytes(), 2 * layout.slot_bytes());
-    pool.slots_mut(&[3, 2]).unwrap()[1][0] = 7;
+    pool.write_slot(2, &pattern(&layout, 7)).unwrap();
     pool.reserve(3).unwrap();
     assert_eq!(slot(&pool, 2)[0], 7, "the chunk was there");
     pool.reserve(6).unwrap();
@@ -100,21 +100,23 @@ fn memory_comes_with_the_first_use_of_a_chunk_and_goes_when_it_is_given_back() {
         "the last chunk is shorter"
     );
     pool.give_back(1);
-    assert!(pool.slots_mut(&[2]).is_err());
+    assert!(pool.fill(&[2], 1, |_| ()).is_err());
     pool.reserve(2).unwrap();
     assert_eq!(slot(&pool, 2)[0], 0, "new memory is zeroed");
 }
 
 #[test]
 fn what_does_not_fit_is_an_error_not_a_panic() {
-    let mut pool = KvPool::reserved(LAYOUT, 2).unwrap();
+    let pool = KvPool::reserved(LAYOUT, 2).unwrap();
     assert!(pool.write_slot(2, &pattern(&LAYOUT, 0)).is_err());
     assert!(pool.write_slot(0, &[0; 3]).is_err());
     assert!(pool.read_slot(0, &mut [0; 3]).is_err());
     assert!(pool.copy_slot(0, 1, 65).is_err());
     assert!(pool.copy_slot(1, 1, 6).is_err());
     assert!(pool.reserve(2).is_err());
-    assert!(pool.slots_mut(&[1, 1]).is_err());
+    assert!(pool.fill(&[1, 1], 1, |_| ()).is_err());
+    assert!(pool.fill(&[2], 1, |_| ()).is_err());
+    assert!(pool.fill(&[1], 0, |_| ()).is_err());
     pool.give_back(9);
     assert!(KvPool::new(LAYOUT, 0).is_err());
     assert!(KvPool::new(LAYOUT, usize::MAX).is_err());
@@ -123,4 +125,41 @@ fn what_does_not_fit_is_an_error_not_a_panic() {
         ..LAYOUT
     };
     assert!(KvPool::new(odd, 1).is_err(), "no whole groups");
+}
+
+#[test]
+fn slots_that_are_being_filled_are_nobody_elses_until_the_end() {
+    let pool = KvPool::reserved(LAYOUT, 4).unwrap();
+    let bytes = pattern(&LAYOUT, 3);
+    let refuses = |pool: &KvPool| {
+        let mut out = vec![0; LAYOUT.slot_bytes()];
+        [
+            pool.read_slot(2, &mut out).is_err(),
+            pool.write_slot(2, &out).is_err(),
+            pool.clear_slot(2).is_err(),
+            pool.copy_slot(2, 0, 64).is_err(),
+            pool.copy_slot(0, 2, 64).is_err(),
+            pool.fill(&[0], 1, |_| ()).is_err(),
+        ]
+    };
+    let told = pool.fill(&[2, 1], 1, |parts| {
+        let layers = bytes.chunks_exact(LAYOUT.layer_bytes());
+        for slot in parts {
+            assert_eq!(slot.len(), LAYOUT.num_layers);
+            for (mut part, layer) in slot.into_iter().zip(layers.clone()) {
+                part.as_mut().copy_from_slice(layer);
+                part.ready();
+            }
+        }
+        // It stays: the memory of these slots is in use.
+        pool.give_back(0);
+        assert_eq!(slot(&pool, 3), vec![0; LAYOUT.slot_bytes()]);
+        refuses(&pool)
+    });
+    assert_eq!(told.unwrap(), [true; 6]);
+    assert_eq!((slot(&pool, 1), slot(&pool, 2)), (bytes.clone(), bytes));
+    let filling = || pool.fill(&[2], 1, |_| panic!("on purpose"));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(filling));
+    assert!(caught.is_err());
+    assert_eq!(refuses(&pool), [false; 6]);
 }

@@ -188,3 +188,40 @@ fn what_a_model_holds_on_the_device_is_counted_and_given_back() {
         "{measured} of {planned}"
     );
 }
+
+#[test]
+fn a_prompt_is_computed_beside_its_blocks_coming_and_has_the_same_bits() {
+    let (_folder, path) = write(&TinyModel::wide(Architecture::Llama, 6, GgmlDType::Q4K));
+    let gpu = on_device(&path, KvFormat::Q8);
+    let all = tokens(70, 300, 4);
+    let (pool, table) = sequence(&gpu, all.len());
+    gpu.forward(&all[..64], 0, &pool, &table).unwrap();
+    let mut block = vec![0; pool.layout().slot_bytes()];
+    pool.read_slot(table[0], &mut block).unwrap();
+    let resident = gpu.forward(&all[64..], 64, &pool, &table).unwrap();
+
+    let (other, table) = sequence(&gpu, all.len());
+    for is_whole in [false, true] {
+        let given = other.fill(&table[..1], 1, |parts| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut bytes = block.as_slice();
+                    for (layer, mut part) in parts.into_iter().flatten().enumerate() {
+                        let (of_part, rest) = bytes.split_at(part.as_mut().len());
+                        part.as_mut().copy_from_slice(of_part);
+                        bytes = rest;
+                        // The last layer does not come.
+                        if is_whole || layer == 0 {
+                            part.ready();
+                        }
+                    }
+                });
+                gpu.forward(&all[64..], 64, &other, &table)
+            })
+        });
+        match given.unwrap() {
+            Ok(logits) => assert!(is_whole && logits == resident),
+            Err(error) => assert!(!is_whole, "{error}"),
+        }
+    }
+}

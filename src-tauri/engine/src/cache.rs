@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use kernels::{BLOCK_TOKENS, TILE_TOKENS};
+use kernels::{BLOCK_TOKENS, KvLayout, TILE_TOKENS};
 use models::Model;
 use store::{Block, BlockId, BlockStore, Fingerprint, SlotFormat};
 
@@ -15,6 +15,7 @@ use crate::machine::Machine;
 use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
+use crate::restore::Reading;
 use crate::tree::{PrefixTree, Saved};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
@@ -37,6 +38,7 @@ pub struct Cache {
     pub(crate) rates: Rates,
     /// Why the CPU runs the model, where it was not chosen.
     pub(crate) cpu_reason: Option<String>,
+    pub(crate) reading: Reading,
 }
 
 impl Cache {
@@ -67,6 +69,7 @@ impl Cache {
             is_saving: false,
             rates: Rates::default(),
             cpu_reason: None,
+            reading: Reading::of(&slot_format(&layout)),
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
@@ -229,14 +232,7 @@ impl Cache {
 
     /// Opens this model's pool in the store and returns what is in it, parents before children.
     fn open_pool(&mut self) -> Vec<Block> {
-        let layout = self.model.kv_layout();
-        let format = SlotFormat {
-            block_tokens: BLOCK_TOKENS as u32,
-            tile_tokens: TILE_TOKENS as u32,
-            num_layers: layout.num_layers as u32,
-            key_slab_bytes: layout.key_slab_bytes() as u32,
-            value_slab_bytes: layout.value_slab_bytes() as u32,
-        };
+        let format = slot_format(&self.model.kv_layout());
         let mut store = lock(&self.store);
         self.is_saving = store.open_pool(&self.fingerprint, format, self.model.name());
         match self.is_saving {
@@ -273,6 +269,17 @@ impl Cache {
             self.pool.release(slot);
         }
         self.tree.prune(id);
+    }
+}
+
+/// How the store is to hold slots of a layout.
+fn slot_format(layout: &KvLayout) -> SlotFormat {
+    SlotFormat {
+        block_tokens: BLOCK_TOKENS as u32,
+        tile_tokens: TILE_TOKENS as u32,
+        num_layers: layout.num_layers as u32,
+        key_slab_bytes: layout.key_slab_bytes() as u32,
+        value_slab_bytes: layout.value_slab_bytes() as u32,
     }
 }
 

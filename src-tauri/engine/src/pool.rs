@@ -44,11 +44,6 @@ impl BlockPool {
         &self.kv
     }
 
-    /// The memory behind the slots, to be filled.
-    pub fn kv_mut(&mut self) -> &mut KvPool {
-        &mut self.kv
-    }
-
     /// Slots in all.
     pub fn num_slots(&self) -> usize {
         self.refs.len()

@@ -3,6 +3,8 @@
 //! `sync` is the one verb. Resume, edit, regenerate, branch flip, fork and a shared system prompt are all "make the
 //! timeline this prompt". A session lives for one turn; what it computed stays in the prefix tree when it closes.
 
+mod beside;
+
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -12,6 +14,7 @@ use store::{Block, BlockId, Prefill};
 
 use crate::cache::Cache;
 use crate::pins::Evict;
+use crate::restore::Restore;
 use crate::tree::{Match, Saved};
 use crate::{Error, Result};
 
@@ -23,7 +26,8 @@ pub const PREFILL_STEP_TOKENS: usize = 2 * BLOCK_TOKENS;
 pub struct Synced {
     /// Where the prompt's keys and values came from; adds up to the prompt unless stopped.
     pub prefill: Prefill,
-    /// Time that reading blocks from disk took, also before this turn (a conversation being opened), in milliseconds.
+    /// Time that reading blocks from disk took, also before this turn (a conversation being opened) and beside computing, in
+    /// milliseconds.
     pub restore_ms: f64,
     /// Of the computed tokens: those that were on disk and sooner computed than read.
     pub recomputed_by_choice: u32,
@@ -41,6 +45,8 @@ struct Reused {
     restore_ms: f64,
     /// Tokens that are on disk and left to be computed.
     given_up: u32,
+    /// What of the timeline is yet to be read, beside the first step; not counted yet.
+    restore: Option<Restore>,
 }
 
 /// Tokens whose keys and values are in the pool, in order.
@@ -128,35 +134,46 @@ impl Session {
                 limit: cache.context_tokens(),
             });
         }
-        let Reused {
-            mut prefill,
-            restore_ms,
-            given_up,
-        } = match self.keep_own(cache, prompt) {
+        let mut reused = match self.keep_own(cache, prompt) {
             Some(kept) => kept,
-            None => {
-                self.clear(cache);
-                self.reuse(cache, prompt)?
-            }
+            None => self.reuse(cache, prompt)?,
         };
         let mut logits = None;
-        let mut at = self.tokens.len();
-        while observe(&prefill, prompt.len()).is_continue() && at < prompt.len() {
-            let step = PREFILL_STEP_TOKENS;
+        while observe(&reused.prefill, prompt.len()).is_continue()
+            && self.tokens.len() < prompt.len()
+        {
+            let (at, step) = (self.tokens.len(), PREFILL_STEP_TOKENS);
+            let is_beside = reused.restore.is_some();
             let end = prompt.len().min((at / step + 1) * step);
             let start = Instant::now();
-            let last = self.run(cache, &prompt[at..end], Phase::Prefill)?;
-            if end - at == step {
+            let last = match reused.restore.take() {
+                Some(restore) => {
+                    match self.advance_beside(cache, &prompt[at..end], &restore, &mut reused)? {
+                        Some(last) => last,
+                        None => {
+                            reused = self.reuse(cache, prompt)?;
+                            continue;
+                        }
+                    }
+                }
+                None => self.run(cache, &prompt[at..end], Phase::Prefill)?,
+            };
+            // Beside reading it takes longer.
+            if end - at == step && !is_beside {
                 cache.rates.computed(step, start.elapsed());
             }
-            prefill.computed += (end - at) as u32;
-            at = end;
-            logits = (at == prompt.len()).then_some(last);
+            reused.prefill.computed += (end - at) as u32;
+            logits = (end == prompt.len()).then_some(last);
+        }
+        if reused.restore.is_some() {
+            // Stopped before anything was read.
+            self.clear(cache);
+            reused.prefill = Prefill::default();
         }
         Ok(Synced {
-            prefill,
-            restore_ms,
-            recomputed_by_choice: given_up.min(prefill.computed),
+            prefill: reused.prefill,
+            restore_ms: reused.restore_ms,
+            recomputed_by_choice: reused.given_up.min(reused.prefill.computed),
             logits,
         })
     }
@@ -179,7 +196,7 @@ impl Session {
         timeline: &[u32],
         sampler: &mut Sampler,
     ) -> Result<u32> {
-        self.make_room(cache, timeline.len())?;
+        self.make_room(cache, 1)?;
         let pool = cache.pool.kv();
         let id = cache.model().next(timeline, pool, &self.table, sampler)?;
         self.tokens.extend(timeline.last());
@@ -189,7 +206,7 @@ impl Session {
 
     fn run(&mut self, cache: &mut Cache, tokens: &[u32], phase: Phase) -> Result<Vec<f32>> {
         let offset = self.tokens.len();
-        self.make_room(cache, offset + tokens.len())?;
+        self.make_room(cache, tokens.len())?;
         let (model, pool) = (cache.model(), cache.pool.kv());
         let logits = match phase {
             Phase::Prefill => model.forward(tokens, offset, pool, &self.table)?,
@@ -200,9 +217,10 @@ impl Session {
         Ok(logits)
     }
 
-    /// Gives the table blocks for so many tokens.
+    /// Slots for so many tokens after the timeline.
     fn make_room(&mut self, cache: &mut Cache, num_tokens: usize) -> Result<()> {
-        while self.table.len() < num_tokens.div_ceil(BLOCK_TOKENS) {
+        let blocks_needed = (self.tokens.len() + num_tokens).div_ceil(BLOCK_TOKENS);
+        while self.table.len() < blocks_needed {
             let slot = cache.allocate(self.evict)?;
             self.table.push(slot);
             // A tail fills its last tile only in part, and goes to disk with it.
@@ -269,14 +287,20 @@ impl Session {
             prefill,
             restore_ms,
             given_up: 0,
+            restore: None,
         })
     }
 
-    /// Takes over what of `prompt` is cached.
+    /// Takes over what of `prompt` is cached, in place of what it has.
     fn reuse(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<Reused> {
-        let (found, given_up) = self.hold(cache, prompt)?;
-        let counted = found.full.iter().map(|id| (*id, BLOCK_TOKENS));
-        let (prefill, restore_ms) = self.count(cache, counted.chain(found.partial));
+        self.clear(cache);
+        let (found, given_up, restore) = self.hold(cache, prompt)?;
+        let there = found.full.iter().map(|id| (*id, BLOCK_TOKENS));
+        let there = there.chain(found.partial);
+        let there: Vec<_> = there
+            .filter(|(id, _)| cache.slot_of(id).is_some())
+            .collect();
+        let (prefill, restore_ms) = self.count(cache, there.into_iter());
         if let Some((_, num_tokens)) = found.partial {
             let start = Instant::now();
             let copy = self
@@ -302,6 +326,7 @@ impl Session {
             prefill,
             restore_ms,
             given_up: given_up as u32,
+            restore,
         })
     }
 
@@ -330,18 +355,22 @@ impl Session {
         (prefill, restore_ms)
     }
 
-    /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only. A block
-    /// that turns out to be lost shortens the match: the search starts again without it. Also returns how many tokens on
-    /// disk are left to be computed, which is sooner.
-    fn hold(&mut self, cache: &mut Cache, prompt: &[u32]) -> Result<(Match, usize)> {
+    /// Finds the longest cached beginning and holds its slots in the table, restoring what is on disk only, but for what can
+    /// be read beside computing. A block that turns out to be lost shortens the match: the search starts again without it.
+    /// Also returns how many tokens on disk are left to be computed, which is sooner, and what is yet to be read.
+    fn hold(
+        &mut self,
+        cache: &mut Cache,
+        prompt: &[u32],
+    ) -> Result<(Match, usize, Option<Restore>)> {
         loop {
             let mut found = cache.tree.find(prompt);
             let given_up = cache.give_up_slow_end(&mut found);
             let ids: Vec<BlockId> = found.blocks().collect();
             cache.tree.touch(&ids);
-            if let Some(table) = cache.hold(&ids, self.evict)? {
-                self.table = table;
-                return Ok((found, given_up));
+            if let Some(held) = cache.hold_match(&found, self.evict)? {
+                self.table = held.table;
+                return Ok((found, given_up, held.restore));
             }
         }
     }

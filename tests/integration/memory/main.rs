@@ -1,5 +1,6 @@
 //! Memory is planned before it is taken, told while it is used, kept within its limits, and given back.
 
+mod beside;
 mod limits;
 mod pins;
 mod plan;

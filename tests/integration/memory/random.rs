@@ -42,6 +42,7 @@ struct World {
     /// The timeline that is pinned; all of it was in the pool when it was.
     looked_at: Vec<u32>,
     random: ChaCha8Rng,
+    in_parts: bool,
     /// Whether allocations may fail now.
     is_failing: bool,
     refused: usize,
@@ -63,6 +64,7 @@ impl World {
             read: vec![vec![5; 100]],
             looked_at: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(seed),
+            in_parts: false,
             is_failing: false,
             refused: 0,
             restored: 0,
@@ -281,6 +283,11 @@ impl World {
         // The old cache goes before the folder is opened again.
         (self.store, self.cache) = open(&nowhere, &self.model);
         (self.store, self.cache) = open(&self.kv, &self.model);
+        // Every other time blocks are read layer by layer, beside computing.
+        self.in_parts = !self.in_parts;
+        if self.in_parts {
+            self.cache.read_in_parts(1, || ());
+        }
         self.is_failing = false;
         self.looked_at.clear();
     }
@@ -350,30 +357,35 @@ fn an_allocation_that_fails_anywhere_leaves_everything_as_it_was() {
     sync(&mut cache, &prompt).expect("sync");
     cache.flush();
     drop(cache);
-    let mut failures = 0;
-    for allocations in 0.. {
-        let (_store, mut cache) = open(&kv, &model);
-        cache.fail_allocations_after(Some(allocations));
-        let first = sync(&mut cache, &branch);
-        cache.fail_allocations_after(None);
-        let again = sync(&mut cache, &branch).expect("the next turn goes well");
-        assert!(
-            again.logits.expect("logits") == want,
-            "after {allocations} allocations"
-        );
-        match first {
-            Ok(synced) => {
-                assert!(synced.logits.expect("logits") == want);
-                break;
+    for in_parts in [false, true] {
+        let mut failures = 0;
+        for allocations in 0.. {
+            let (_store, mut cache) = open(&kv, &model);
+            if in_parts {
+                cache.read_in_parts(1, || ());
             }
-            Err(error) => {
-                assert!(
-                    matches!(error, Error::Kernels(kernels::Error::Memory { .. })),
-                    "{error}"
-                );
-                failures += 1;
+            cache.fail_allocations_after(Some(allocations));
+            let first = sync(&mut cache, &branch);
+            cache.fail_allocations_after(None);
+            let again = sync(&mut cache, &branch).expect("the next turn goes well");
+            assert!(
+                again.logits.expect("logits") == want,
+                "after {allocations} allocations"
+            );
+            match first {
+                Ok(synced) => {
+                    assert!(synced.logits.expect("logits") == want);
+                    break;
+                }
+                Err(error) => {
+                    assert!(
+                        matches!(error, Error::Kernels(kernels::Error::Memory { .. })),
+                        "{error}"
+                    );
+                    failures += 1;
+                }
             }
         }
+        assert!(failures >= 5, "blocks restored, copied and new: {failures}");
     }
-    assert!(failures >= 5, "blocks restored, copied and new: {failures}");
 }

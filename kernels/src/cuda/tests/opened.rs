@@ -6,7 +6,7 @@ use crate::cpu::Path;
 use crate::cuda::{Buffer, Device, add_rms_norm, devices};
 use crate::layout::tests::formats;
 use crate::random::floats;
-use crate::{BLOCK_TOKENS, Error, KvLayout, KvPool};
+use crate::{BLOCK_TOKENS, Error, KvLayout, KvPool, Part};
 
 pub(super) fn device() -> Arc<Device> {
     static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
@@ -100,22 +100,26 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
             head_dim: 32,
             format,
         };
-        let mut pools = [None, Some(device())].map(|on| KvPool::on(on, layout, 3).unwrap());
+        let pools = [None, Some(device())].map(|on| KvPool::on(on, layout, 3).unwrap());
         for num_tokens in [0, 1, 15, 16, 37, 63, BLOCK_TOKENS] {
-            let slots = pools.each_mut().map(|pool| {
+            let slots = pools.each_ref().map(|pool| {
                 let len = pool.layout().slot_bytes();
                 (0..3).for_each(|slot| pool.reserve(slot).unwrap());
                 pool.write_slot(0, &noise(1, len)).unwrap();
                 pool.write_slot(1, &noise(2, len)).unwrap();
                 pool.copy_slot(0, 1, num_tokens).unwrap();
-                let fill = |parts: &mut [&mut [u8]]| {
-                    parts
-                        .iter_mut()
-                        .for_each(|part| part.copy_from_slice(&noise(3, len)));
-                    1
-                };
                 pool.clear_slot(0).unwrap();
-                assert_eq!(pool.fill(&[2], fill).unwrap(), 1);
+                let fill = |parts: Vec<Vec<Part>>| {
+                    let bytes = noise(3, len);
+                    let mut bytes = bytes.as_slice();
+                    for mut part in parts.into_iter().flatten() {
+                        let (of_part, rest) = bytes.split_at(part.as_mut().len());
+                        part.as_mut().copy_from_slice(of_part);
+                        bytes = rest;
+                        part.ready();
+                    }
+                };
+                pool.fill(&[2], 1, fill).unwrap();
                 [0, 1, 2].map(|slot| {
                     let mut out = vec![1; len];
                     pool.read_slot(slot, &mut out).unwrap();
@@ -125,7 +129,7 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
             assert!(slots[0] == slots[1], "{format} {num_tokens}");
         }
         assert_eq!(pools[0].reserved_bytes(), pools[1].reserved_bytes());
-        for pool in &mut pools {
+        for pool in &pools {
             assert!(pool.copy_slot(0, 0, 1).is_err());
             assert!(
                 pool.read_slot(3, &mut vec![0; layout.slot_bytes()])

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -120,32 +120,37 @@ impl ReadPlan {
         self.blocks.iter().map(of).sum::<usize>() as u64
     }
 
-    /// Reads the planned blocks, each into a buffer of a payload's size, and checks them. Valid tiles come back exactly
-    /// as they were put, the rest of a slab is zero.
+    /// Reads the planned blocks and checks them. Valid tiles come back exactly as they were put, the rest of a slab is zero.
     ///
-    /// Some threads share the reads. A read is a run of whole layers of about 1 MiB: the first run of every block, then
-    /// the second of every block, so that early layers are there early. A payload of less than 1.5 MiB is one read, since
-    /// it comes faster whole than in parts.
+    /// For each block there are buffers of whole layers, in order, together a payload; one is filled with one read. Some
+    /// threads share the reads: the first buffer of every block, then the second of every block, so that early layers are
+    /// there early. A buffer that was read and is right goes to `done`, on the thread that read it: of plain slots the
+    /// checksums of its slabs were compared, of sealed ones the tags that stand for the whole block's description. All
+    /// others are dropped, those of a block behind a bad one unread.
     ///
     /// # Panics
-    /// If there is not one buffer of that size for each block.
-    pub fn run(&self, out: &mut [&mut [u8]]) -> ReadOutcome {
-        assert_eq!(out.len(), self.blocks.len(), "a buffer for each block");
+    /// If there are not such buffers for each block.
+    pub fn run<B: AsMut<[u8]> + Send>(
+        &self,
+        buffers: Vec<Vec<B>>,
+        done: impl Fn(B) + Sync,
+    ) -> ReadOutcome {
+        let pieces = self.pieces(buffers);
+        let num_readers = NUM_READERS.min(pieces.len());
         let reading = Reading {
             plan: self,
-            pieces: Mutex::new(self.pieces(out).into_iter()),
+            pieces: Mutex::new(pieces.into_iter()),
             headers: self.blocks.iter().map(|_| OnceLock::new()).collect(),
             first_bad: AtomicUsize::new(self.blocks.len()),
             reasons: Mutex::new(HashMap::new()),
         };
-        let num_readers = NUM_READERS.min(reading.num_left());
         std::thread::scope(|scope| {
             for _ in 1..num_readers {
                 let reader = std::thread::Builder::new().name("block-reader".into());
                 // Without one more the others do its part.
-                let _ = reader.spawn_scoped(scope, || reading.work());
+                let _ = reader.spawn_scoped(scope, || reading.work(&done));
             }
-            reading.work();
+            reading.work(&done);
         });
         let num_good = reading.first_bad.into_inner();
         let mut reasons = into_inner(reading.reasons);
@@ -155,79 +160,69 @@ impl ReadPlan {
         }
     }
 
-    /// Cuts the buffers into reads, in the order in which they are done.
-    fn pieces<'a>(&self, out: &'a mut [&mut [u8]]) -> Vec<Piece<'a>> {
-        let num_layers = self.format.num_layers as usize;
-        let run_layers = layers_per_read(&self.format);
-        let mut rests: Vec<&mut [u8]> = out.iter_mut().map(|bytes| &mut **bytes).collect();
+    /// The reads in the order in which they are done.
+    fn pieces<B: AsMut<[u8]>>(&self, buffers: Vec<Vec<B>>) -> Vec<Piece<B>> {
+        assert_eq!(buffers.len(), self.blocks.len(), "buffers for each block");
+        let layer_bytes = self.format.layer_bytes();
         let mut pieces = Vec::new();
-        for first in (0..num_layers).step_by(run_layers) {
-            let layers = first..num_layers.min(first + run_layers);
-            for (block, rest) in rests.iter_mut().enumerate() {
-                let len = layers.len() * self.format.layer_bytes();
-                let (bytes, after) = std::mem::take(rest).split_at_mut(len);
-                *rest = after;
+        for (block, buffers) in buffers.into_iter().enumerate() {
+            let mut next = 0;
+            for mut bytes in buffers {
+                let len = bytes.as_mut().len();
+                assert!(len.is_multiple_of(layer_bytes), "whole layers");
                 pieces.push(Piece {
                     block,
-                    layers: layers.clone(),
+                    first_layer: next,
                     bytes,
                 });
+                next += len / layer_bytes;
             }
+            assert_eq!(next, self.format.num_layers as usize, "a payload");
         }
-        assert!(
-            rests.iter().all(|rest| rest.is_empty()),
-            "a buffer is a payload"
-        );
+        pieces.sort_by_key(|piece| (piece.first_layer, piece.block));
         pieces
     }
 }
 
-/// Layers that one read takes: a payload in equal parts of about [`READ_BYTES`].
-fn layers_per_read(format: &SlotFormat) -> usize {
-    let num_reads = (format.payload_bytes() + READ_BYTES / 2) / READ_BYTES;
-    (format.num_layers as usize).div_ceil(num_reads.max(1))
+impl SlotFormat {
+    /// Layers of a block to read at once: a payload in equal runs of about 1 MiB. One of less than 1.5 MiB is a single run,
+    /// since it comes faster whole than in parts.
+    pub fn layers_per_read(&self) -> usize {
+        let num_reads = (self.payload_bytes() + READ_BYTES / 2) / READ_BYTES;
+        (self.num_layers as usize).div_ceil(num_reads.max(1))
+    }
 }
 
-/// One read: a run of layers of one block.
-struct Piece<'a> {
+/// One read: some layers of one block.
+struct Piece<B> {
     block: usize,
-    layers: Range<usize>,
-    bytes: &'a mut [u8],
+    first_layer: usize,
+    bytes: B,
 }
 
 /// What the readers share.
-struct Reading<'a> {
+struct Reading<'a, B> {
     plan: &'a ReadPlan,
-    pieces: Mutex<std::vec::IntoIter<Piece<'a>>>,
+    pieces: Mutex<std::vec::IntoIter<Piece<B>>>,
     /// What guards the slabs of each block; read by whoever needs it first.
     headers: Vec<OnceLock<Result<slot::Guard, String>>>,
     first_bad: AtomicUsize,
     reasons: Mutex<HashMap<usize, String>>,
 }
 
-impl Reading<'_> {
-    fn num_left(&self) -> usize {
-        self.pieces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-    }
-
+impl<B: AsMut<[u8]>> Reading<'_, B> {
     /// Reads piece after piece until none is left.
-    fn work(&self) {
-        loop {
-            let next = self
-                .pieces
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .next();
-            let Some(piece) = next else { return };
+    fn work(&self, done: &impl Fn(B)) {
+        while let Some(piece) = self.next() {
             let block = piece.block;
             // What follows a bad block is of no use.
             if block >= self.first_bad.load(Ordering::Relaxed) {
                 continue;
             }
-            if let Err(reason) = self.read(piece) {
+            // Whatever goes wrong with a block is a miss, and the other readers and who waits for them go on.
+            let read = AssertUnwindSafe(|| self.read(piece).map(done));
+            let read = catch_unwind(read).unwrap_or_else(|_| Err("its reader panicked".to_owned()));
+            if let Err(reason) = read {
                 let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
                 reasons.entry(block).or_insert(reason);
                 self.first_bad.fetch_min(block, Ordering::Relaxed);
@@ -235,34 +230,35 @@ impl Reading<'_> {
         }
     }
 
-    fn read(
-        &self,
-        Piece {
-            block,
-            layers,
-            bytes,
-        }: Piece,
-    ) -> Result<(), String> {
+    fn next(&self) -> Option<Piece<B>> {
+        self.pieces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next()
+    }
+
+    /// The bytes of a piece, when they are right.
+    fn read(&self, mut piece: Piece<B>) -> Result<B, String> {
         let format = &self.plan.format;
-        let planned = &self.plan.blocks[block];
+        let planned = &self.plan.blocks[piece.block];
         let file = planned.file.as_deref().ok_or("its file cannot be opened")?;
-        let header = self.headers[block].get_or_init(|| {
+        let header = self.headers[piece.block].get_or_init(|| {
             let seal = self.plan.seal.as_ref();
             let key = seal.filter(|_| planned.place.file.form == Form::Sealed);
             let key = key.map(|seal| &*seal.key);
             slot::read_header(file, planned.at, format, key, &planned.block)
         });
         let guard = header.as_ref().map_err(String::clone)?;
-        let num_tokens = planned.block.tokens.len();
         slot::read_layers(
             file,
             planned.at,
             format,
-            num_tokens,
+            planned.block.tokens.len(),
             guard,
-            layers.start,
-            bytes,
-        )
+            piece.first_layer,
+            piece.bytes.as_mut(),
+        )?;
+        Ok(piece.bytes)
     }
 }
 
@@ -289,21 +285,19 @@ mod tests {
     #[test]
     fn small_payloads_are_read_whole_and_large_ones_in_runs_of_layers() {
         // 1.4 MB, as of the default model.
-        assert_eq!(layers_per_read(&layers_of(30, 24_576)), 30);
+        assert_eq!(layers_of(30, 24_576).layers_per_read(), 30);
         // 8 MiB, as of 8 heads of 128 in 32 layers.
-        assert_eq!(layers_per_read(&layers_of(32, 128 << 10)), 4);
+        assert_eq!(layers_of(32, 128 << 10).layers_per_read(), 4);
         // A layer that is a read by itself.
-        assert_eq!(layers_per_read(&layers_of(4, 4 << 20)), 1);
-        assert_eq!(layers_per_read(&layers_of(1, 64)), 1);
+        assert_eq!(layers_of(4, 4 << 20).layers_per_read(), 1);
+        assert_eq!(layers_of(1, 64).layers_per_read(), 1);
     }
 
-    #[test]
-    fn every_byte_is_read_once_and_early_layers_first() {
-        let format = layers_of(5, 1 << 20);
-        let tokens = vec![1; 64];
+    /// A plan of three blocks, whose file is not there.
+    fn plan(format: SlotFormat) -> ReadPlan {
         let fingerprint = Fingerprint([1; 32]);
         let planned = |_| Planned {
-            block: Block::new(&fingerprint, None, tokens.clone()),
+            block: Block::new(&fingerprint, None, vec![1; 64]),
             place: Place {
                 file: FileId {
                     form: Form::Plain,
@@ -315,24 +309,29 @@ mod tests {
             file: None,
             at: 0,
         };
-        let plan = ReadPlan {
+        ReadPlan {
             fingerprint,
             format,
             seal: None,
             blocks: (0..3).map(planned).collect(),
-        };
-        let mut buffers = vec![vec![0; format.payload_bytes()]; 3];
-        let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
-        let pieces = plan.pieces(&mut out);
-        let order: Vec<(usize, usize)> = pieces
-            .iter()
-            .map(|it| (it.layers.start, it.block))
-            .collect();
-        assert!(order.is_sorted(), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn every_byte_is_read_once_and_early_layers_first() {
+        let format = layers_of(5, 1 << 20);
+        let plan = plan(format);
+        let len = 2 * format.layer_bytes();
+        let mut payloads = vec![vec![0u8; format.payload_bytes()]; 3];
+        let buffers = payloads.iter_mut().map(|it| it.chunks_mut(len).collect());
+        let pieces = plan.pieces::<&mut [u8]>(buffers.collect());
+        let order: Vec<(usize, usize)> =
+            pieces.iter().map(|it| (it.first_layer, it.block)).collect();
+        let expected = [0, 2, 4].map(|layer| [0, 1, 2].map(|block| (layer, block)));
+        assert_eq!(order, expected.concat());
         for piece in pieces {
-            assert_eq!(piece.bytes.len(), piece.layers.len() * format.layer_bytes());
             piece.bytes.iter_mut().for_each(|byte| *byte += 1);
         }
-        assert!(buffers.iter().flatten().all(|byte| *byte == 1));
+        assert!(payloads.iter().flatten().all(|byte| *byte == 1));
     }
 }

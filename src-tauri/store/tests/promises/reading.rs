@@ -1,6 +1,9 @@
 //! Reading many blocks at once, without the store: exactly themselves as far as the chain is whole, whatever happens to
 //! the store meanwhile.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use store::{Block, ReadOutcome, ReadPlan, SlotFormat};
 
 use crate::cache::*;
@@ -10,8 +13,8 @@ fn buffers(format: &SlotFormat, num_blocks: usize) -> Vec<Vec<u8>> {
 }
 
 fn run(plan: &ReadPlan, buffers: &mut [Vec<u8>]) -> ReadOutcome {
-    let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
-    plan.run(&mut out)
+    let whole = buffers.iter_mut().map(|bytes| vec![bytes.as_mut_slice()]);
+    plan.run(whole.collect(), drop)
 }
 
 fn whole(num_good: usize) -> ReadOutcome {
@@ -50,7 +53,7 @@ fn a_chain_over_several_files_comes_back_byte_for_byte() {
 
 #[test]
 fn blocks_read_in_runs_of_layers_come_back_byte_for_byte() {
-    // 5.25 MiB: four reads a block, of which the last is shorter.
+    // 5.25 MiB.
     let format = SlotFormat {
         num_layers: 7,
         key_slab_bytes: 512 << 10,
@@ -70,8 +73,23 @@ fn blocks_read_in_runs_of_layers_come_back_byte_for_byte() {
         cache.store().put(&TWO, block, &bytes(block)).unwrap();
     }
     let plan = cache.store().plan(&TWO, &blocks).unwrap();
+    let layers = format.layers_per_read();
+    assert_eq!(
+        layers, 2,
+        "four reads a block, of which the last is shorter"
+    );
     let mut out = buffers(&format, blocks.len());
-    assert_eq!(run(&plan, &mut out), whole(4));
+    let parts = out
+        .iter_mut()
+        .map(|bytes| bytes.chunks_mut(layers * (768 << 10)).collect());
+    let (done, read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let outcome = plan.run(parts.collect(), |part: &mut [u8]| {
+        done.fetch_add(1, Ordering::Relaxed);
+        read.fetch_add(part.len(), Ordering::Relaxed);
+    });
+    assert_eq!(outcome, whole(4));
+    let told = (done.into_inner(), read.into_inner());
+    assert_eq!(told, (4 * 4, 4 * format.payload_bytes()));
     for (block, found) in blocks[..3].iter().zip(&out) {
         assert!(*found == bytes(block));
     }
@@ -103,6 +121,74 @@ fn law_4_the_first_bad_block_ends_the_chain_and_goes_with_all_below_it() {
         }
         cache.store().drop_unreadable(&plan, &outcome);
         assert_eq!(cache.store().blocks(&ONE), blocks[..7]);
+    }
+}
+
+#[test]
+fn law_4_only_layers_that_are_right_are_handed_on_plain_and_sealed() {
+    for mut cache in [Cache::new(PLENTY), Cache::sealed(PLENTY)] {
+        let blocks = sequence(&ONE, 1, 64 * 8);
+        cache.put_all(&ONE, &blocks);
+        // A byte of the values of the last layer.
+        flip(&cache, 5, 4096 + FORMAT.payload_bytes() as u64 - 1);
+        let plan = cache.store().plan(&ONE, &blocks).unwrap();
+        let (layers, mut out) = (FORMAT.num_layers as usize, buffers(&FORMAT, 8));
+        let parts = out.iter_mut().enumerate().map(|(block, bytes)| {
+            let parts = bytes.chunks_mut(FORMAT.layer_bytes()).enumerate();
+            parts.map(move |(layer, bytes)| Part {
+                layer,
+                block,
+                bytes,
+            })
+        });
+        let done = Mutex::new(Vec::new());
+        let outcome = plan.run(parts.map(Iterator::collect).collect(), |part: Part| {
+            let expected = payload(&blocks[part.block]);
+            let at = part.layer * FORMAT.layer_bytes();
+            assert!(*part.bytes == expected[at..at + FORMAT.layer_bytes()]);
+            done.lock().unwrap().push((part.layer, part.block));
+        });
+        assert_eq!(outcome.num_good, 5);
+        let mut done = done.into_inner().unwrap();
+        done.retain(|(_, block)| *block < 5);
+        done.sort_unstable();
+        let good = (0..layers).flat_map(|layer| (0..5).map(move |block| (layer, block)));
+        assert_eq!(done, good.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn law_4_a_reader_that_panics_is_a_miss_and_the_others_go_on() {
+    let (mut cache, blocks) = saved(64 * 20);
+    let plan = cache.store().plan(&ONE, &blocks).unwrap();
+    let mut out = buffers(&FORMAT, 20);
+    let parts = out.iter_mut().enumerate().map(|(block, bytes)| {
+        let layer = 0;
+        vec![Part {
+            layer,
+            block,
+            bytes,
+        }]
+    });
+    let outcome = plan.run(parts.collect(), |part: Part| {
+        assert!(part.block != 9, "on purpose");
+    });
+    assert_eq!(outcome.num_good, 9);
+    assert_eq!(outcome.reason.as_deref(), Some("its reader panicked"));
+    cache.store().drop_unreadable(&plan, &outcome);
+    assert_eq!(cache.store().blocks(&ONE), blocks[..9]);
+}
+
+/// Some layers of a block, which know which they are.
+struct Part<'a> {
+    layer: usize,
+    block: usize,
+    bytes: &'a mut [u8],
+}
+
+impl AsMut<[u8]> for Part<'_> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes
     }
 }
 

@@ -1,0 +1,342 @@
+//! Slots that are being filled while a forward pass computes on them, layer by layer.
+//!
+//! Whoever fills has the bytes in parts, each a run of whole layers of one slot, and gives a part back when it is right. A
+//! layer is there when every slot has it, and all layers before it. A part that is dropped instead will never be right: who
+//! waits for its layer is told so, and never waits for ever.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::KvPool;
+use crate::cuda::DeviceSlots;
+use crate::{Error, Result};
+
+impl KvPool {
+    /// Fills several slots, all different, while `f` runs: it is given their bytes, for each slot in parts of so many layers
+    /// (the last may have fewer), in order, to be written by any threads. Until `f` returns nobody else may use these slots,
+    /// but for `Layers::forward` with tokens after theirs: it waits for each layer until all its parts are ready. Parts of slots
+    /// on a device are in memory of the host, and go to the device as they become ready.
+    ///
+    /// # Errors
+    /// When a slot does not exist, has no memory, or is named twice, or others are being filled: `f` has not run then. When the
+    /// device fails: what `f` gave is lost then.
+    pub fn fill<T>(
+        &self,
+        slots: &[u32],
+        layers_per_part: usize,
+        f: impl for<'f> FnOnce(Vec<Vec<Part<'f>>>) -> T,
+    ) -> Result<T> {
+        const OP: &str = "fill slots";
+        let layout = &self.layout;
+        let mut sorted = slots.to_vec();
+        sorted.sort_unstable();
+        if layers_per_part == 0 || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            let reason = format!("{slots:?} in parts of {layers_per_part} layers");
+            return Err(Error::argument(OP, reason));
+        }
+        let filling = Arc::new(Filling::new(slots, layout.num_layers, layers_per_part));
+        if let Some(on_device) = self.on_device() {
+            return self.fill_on(on_device, slots, &filling, f);
+        }
+        let pointers = {
+            let chunks = self.write();
+            let pointers = slots.iter().map(|&slot| self.slot(OP, &chunks, slot));
+            let pointers = pointers.collect::<Result<Vec<_>>>()?;
+            let mut current = self.lock_filling();
+            if current.is_some() {
+                return Err(Error::argument(OP, "others are being filled"));
+            }
+            *current = Some(Arc::clone(&filling));
+            pointers
+        };
+        let _end = EndOfFill(self);
+        // SAFETY: different slots do not overlap. Until `_end` goes, their memory stays and every other access is refused;
+        // but for a forward pass, which reads a layer only when its parts are ready, and those are then gone. Parts cannot
+        // outlive `f`, which must take them for any lifetime.
+        let slots = pointers
+            .into_iter()
+            .map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer, layout.slot_bytes()) });
+        let parts = slots.map(|slot| filling.parts(slot, layout.layer_bytes()));
+        Ok(f(parts.collect()))
+    }
+}
+
+impl KvPool {
+    /// As `fill`, of slots on a device.
+    fn fill_on<T>(
+        &self,
+        on_device: &DeviceSlots,
+        slots: &[u32],
+        filling: &Arc<Filling>,
+        f: impl for<'f> FnOnce(Vec<Vec<Part<'f>>>) -> T,
+    ) -> Result<T> {
+        const OP: &str = "fill slots";
+        let layout = &self.layout;
+        {
+            let _alone = self.write();
+            for slot in slots {
+                self.check_slot(OP, *slot)?;
+                on_device.address(*slot)?;
+            }
+            let mut current = self.lock_filling();
+            if current.is_some() {
+                return Err(Error::argument(OP, "others are being filled"));
+            }
+            *current = Some(Arc::clone(filling));
+        }
+        let _end = EndOfFill(self);
+        // What was launched before may still read what the slots held.
+        on_device.finish()?;
+        let mut bytes = vec![0; slots.len() * layout.slot_bytes()];
+        let parts = slots
+            .iter()
+            .zip(bytes.chunks_exact_mut(layout.slot_bytes()));
+        let parts = parts.map(|(&slot, bytes)| {
+            let mut parts = filling.parts(bytes, layout.layer_bytes());
+            let mut at = 0;
+            for part in &mut parts {
+                part.goes_to = Some((on_device, slot, at));
+                at += part.bytes.len();
+            }
+            parts
+        });
+        let given = f(parts.collect());
+        on_device.follow_copies()?;
+        match filling.take_error() {
+            None => Ok(given),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Ends the filling of a pool's slots, also when who fills them panics.
+struct EndOfFill<'a>(&'a KvPool);
+
+impl Drop for EndOfFill<'_> {
+    fn drop(&mut self) {
+        let _alone = self.0.write();
+        *self.0.lock_filling() = None;
+    }
+}
+
+/// Some layers of a slot that is being filled; see [`KvPool::fill`].
+#[derive(Debug)]
+pub struct Part<'f> {
+    filling: &'f Filling,
+    run: usize,
+    /// Nobody else touches them until the part is ready.
+    bytes: &'f mut [u8],
+    /// The slot on a device that the bytes are for, and where in it.
+    goes_to: Option<(&'f DeviceSlots, u32, usize)>,
+    is_ready: bool,
+}
+
+impl Part<'_> {
+    /// Gives the part back: its bytes are what they should be.
+    pub fn ready(mut self) {
+        let copied = self.goes_to.map_or(Ok(()), |(on_device, slot, at)| {
+            on_device.write_part(slot, at, self.bytes)
+        });
+        match copied {
+            Ok(()) => self.is_ready = true,
+            Err(error) => self.filling.lock().error = Some(error),
+        }
+    }
+}
+
+impl AsMut<[u8]> for Part<'_> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        match self.is_ready {
+            true => self.filling.note_ready(self.run),
+            false => self.filling.fail(),
+        }
+    }
+}
+
+/// What the fillers and those who wait share.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    /// In order.
+    pub(super) slots: Vec<u32>,
+    num_layers: usize,
+    layers_per_part: usize,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    /// Layers that are there, from the first on: it only grows, and no more once a part has failed, so that all threads of
+    /// a pass are told the same of a layer.
+    num_ready: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Parts of each run of layers that are not ready.
+    left: Vec<usize>,
+    /// Runs that are there, from the first on.
+    num_runs: usize,
+    has_failed: bool,
+    /// Of a device that did not take a part.
+    error: Option<Error>,
+}
+
+impl Filling {
+    /// Of these slots, in parts of so many layers (at least one).
+    pub(crate) fn new(slots: &[u32], num_layers: usize, layers_per_part: usize) -> Filling {
+        let mut sorted = slots.to_vec();
+        sorted.sort_unstable();
+        let num_runs = num_layers.div_ceil(layers_per_part);
+        let is_done = slots.is_empty();
+        Filling {
+            slots: sorted,
+            num_layers,
+            layers_per_part,
+            progress: Mutex::new(Progress {
+                left: vec![slots.len(); num_runs],
+                num_runs: if is_done { num_runs } else { 0 },
+                has_failed: false,
+                error: None,
+            }),
+            changed: Condvar::new(),
+            num_ready: AtomicUsize::new(if is_done { num_layers } else { 0 }),
+        }
+    }
+
+    /// The bytes of a slot, cut into parts in the order of layers.
+    pub(crate) fn parts<'f>(&'f self, slot: &'f mut [u8], layer_bytes: usize) -> Vec<Part<'f>> {
+        slot.chunks_mut(self.layers_per_part * layer_bytes)
+            .enumerate()
+            .map(|(run, bytes)| Part {
+                filling: self,
+                run,
+                bytes,
+                goes_to: None,
+                is_ready: false,
+            })
+            .collect()
+    }
+
+    /// What went wrong on the way to a device.
+    fn take_error(&self) -> Option<Error> {
+        self.lock().error.take()
+    }
+
+    /// Whether one of these slots is being filled.
+    pub(crate) fn has_any(&self, slots: &[u32]) -> bool {
+        slots
+            .iter()
+            .any(|slot| self.slots.binary_search(slot).is_ok())
+    }
+
+    /// Sleeps until a layer is there; false if it never will be. What was written to it is then visible to the caller.
+    pub(crate) fn wait(&self, layer: usize) -> bool {
+        let is_there = || self.num_ready.load(Ordering::Acquire) > layer;
+        if is_there() {
+            return true;
+        }
+        let mut progress = self.lock();
+        while !is_there() {
+            if progress.has_failed {
+                return false;
+            }
+            progress = self
+                .changed
+                .wait(progress)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    fn note_ready(&self, run: usize) {
+        let mut progress = self.lock();
+        progress.left[run] -= 1;
+        if progress.has_failed {
+            return;
+        }
+        let before = progress.num_runs;
+        while progress.left.get(progress.num_runs) == Some(&0) {
+            progress.num_runs += 1;
+        }
+        if progress.num_runs > before {
+            let num_layers = (progress.num_runs * self.layers_per_part).min(self.num_layers);
+            self.num_ready.store(num_layers, Ordering::Release);
+            self.changed.notify_all();
+        }
+    }
+
+    fn fail(&self) {
+        self.lock().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Every state of it is sound.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filling;
+
+    #[test]
+    fn a_layer_is_there_when_every_slot_has_it_and_all_before_it_in_whatever_order_parts_come() {
+        // Three slots of five layers in runs of two.
+        let filling = Filling::new(&[7, 2, 4], 5, 2);
+        let mut slots = vec![vec![0u8; 5 * 8]; 3];
+        let mut parts: Vec<Vec<_>> = slots
+            .iter_mut()
+            .map(|slot| filling.parts(slot, 8).into_iter().map(Some).collect())
+            .collect();
+        assert_eq!(parts[0].len(), 3);
+        let lengths = parts[0]
+            .iter_mut()
+            .map(|part| part.as_mut().unwrap().as_mut().len());
+        assert_eq!(lengths.collect::<Vec<_>>(), [16, 16, 8]);
+        let there = || filling.num_ready.load(super::Ordering::Relaxed);
+        for (slot, run, expected) in [
+            (0, 0, 0),
+            (1, 1, 0),
+            (2, 0, 0),
+            (0, 2, 0),
+            (1, 0, 2),
+            (2, 1, 2),
+            (0, 1, 4),
+            (1, 2, 4),
+            (2, 2, 5),
+        ] {
+            parts[slot][run].take().unwrap().ready();
+            assert_eq!(there(), expected);
+        }
+        assert!(filling.wait(4));
+    }
+
+    #[test]
+    fn a_part_that_is_lost_stops_who_waits_and_takes_back_no_layer() {
+        let filling = Filling::new(&[0, 1], 3, 1);
+        let mut slots = vec![vec![0u8; 3]; 2];
+        let mut parts: Vec<Vec<_>> = slots
+            .iter_mut()
+            .map(|slot| filling.parts(slot, 1))
+            .collect();
+        let (last, middle) = (parts[1].remove(2), parts[1].remove(1));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| filling.wait(1));
+            parts.into_iter().flatten().for_each(super::Part::ready);
+            assert!(filling.wait(0));
+            drop(last);
+            assert!(!waits.join().unwrap());
+        });
+        middle.ready();
+        assert!(filling.wait(0) && !filling.wait(1), "as all were told");
+    }
+
+    #[test]
+    fn nothing_to_fill_is_there_at_once() {
+        assert!(Filling::new(&[], 3, 2).wait(2));
+    }
+}
