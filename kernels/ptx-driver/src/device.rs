@@ -1,8 +1,9 @@
 //! The one device: memory, texts, and launches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::thread::{ThreadId, current};
 
 use ptx_interpreter::{Argument, Buffer, Launch, Memory, Module, Order};
 
@@ -43,8 +44,8 @@ pub(crate) struct Device {
     modules: Vec<Module>,
     functions: Vec<Function>,
     launches: u64,
-    /// While a stream records.
-    recording: Option<Vec<Recorded>>,
+    /// What threads record, each for itself.
+    recordings: HashMap<ThreadId, Vec<Recorded>>,
     graphs: Vec<Vec<Recorded>>,
     failed: Option<String>,
 }
@@ -93,9 +94,9 @@ impl Device {
 
     /// Copies are not recorded here.
     fn check_not_recording(&self) -> Result<()> {
-        match self.recording {
-            None => Ok(()),
-            Some(_) => Err(Fault::Access("a copy while launches are recorded".into())),
+        match self.recordings.contains_key(&current().id()) {
+            false => Ok(()),
+            true => Err(Fault::Access("a copy while launches are recorded".into())),
         }
     }
 
@@ -189,13 +190,13 @@ impl Device {
 
     /// Records launches from now on, instead of running them.
     pub(crate) fn begin_recording(&mut self) -> Result<()> {
-        self.recording = Some(Vec::new());
+        self.recordings.insert(current().id(), Vec::new());
         self.check()
     }
 
     /// The number of what was recorded, from 1.
     pub(crate) fn end_recording(&mut self) -> Result<usize> {
-        let recorded = self.recording.take();
+        let recorded = self.recordings.remove(&current().id());
         let none = || Fault::Missing("nothing is being recorded".into());
         self.graphs.push(recorded.ok_or_else(none)?);
         Ok(self.graphs.len())
@@ -218,7 +219,7 @@ impl Device {
         shared_bytes: u32,
         values: &[u64],
     ) -> Result<()> {
-        if let Some(recording) = &mut self.recording {
+        if let Some(recording) = self.recordings.get_mut(&current().id()) {
             recording.push(Recorded {
                 function,
                 shape,

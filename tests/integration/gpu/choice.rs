@@ -53,13 +53,13 @@ fn a_gpu_that_cannot_be_used_leaves_the_cpu_to_answer() {
     let answer = |driver: &[(&str, &str)]| {
         let cli = cli(home.path(), driver);
         let new = cli.run(&["chat", "new"]);
-        let id = new[0]["id"].as_str().expect("id").to_owned();
+        let id = new[0]["conversation"].as_str().expect("id").to_owned();
         let send = [
             "chat",
             "send",
             &id,
             "Hello",
-            "--temperature",
+            "--greedy",
             "0",
             "--max-tokens",
             "4",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use engine::TurnEvent;
 use store::MessageState;
@@ -40,6 +41,10 @@ fn a_gpu_that_falls_over_in_mid_reply_is_replaced_and_the_conversation_goes_on()
     let reply = chat.shown().pop().expect("a reply");
     assert_eq!(reply.state, MessageState::Failed);
     assert!(!reply.text.is_empty(), "what was shown is kept");
+    // It is gone as soon as it has said so, and there again a moment later.
+    while chat.engine().memory().is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     chat.max_tokens = 4;
     let next = chat.say("Go on.");
     assert!(next.prefill.restored > 0, "{next:?}");

@@ -51,7 +51,7 @@ fn law_1_resume_equals_never_left() {
 #[test]
 fn law_2_an_edit_costs_its_suffix_and_is_what_a_cold_run_computes() {
     let mut chat = chat();
-    let text = message_for_prompt(&chat, 70);
+    let text = prose(4, WORDS);
     chat.say(&text);
     let users = chat.user_messages();
     // The last word is another: the block before stays, of the last one a part.

@@ -13,6 +13,7 @@ fn chat() -> Chat {
     ptx_driver::load().expect("the stand-in for the driver");
     let mut chat = Chat::new(Subject::TINY);
     chat.max_tokens = 4;
+    chat.engine().load(None).expect("a model");
     chat
 }
 

@@ -71,7 +71,7 @@ test('limits are kept, and what is refused is said and not shown', async () => {
   const end = app.memory.watch();
   await vi.waitFor(() => expect(app.memory.limits?.idle_minutes).toBe(15));
   await app.memory.setLimits({ pool_bytes: 1e9, idle_minutes: null });
-  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null, kv: 'q8' });
+  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null, kv: 'q8', device: 'auto' });
   await app.memory.setLimits({ disk_bytes: 5 });
   expect(app.memory.problem?.detail).toContain('at least 16 MiB');
   expect(app.memory.limits?.disk_bytes).toBeNull();
