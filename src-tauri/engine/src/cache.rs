@@ -52,6 +52,8 @@ impl Cache {
         let pool = BlockPool::new(layout, slots_for_bytes.max(2))?;
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, Arc::clone(&store));
+        let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let reading = Reading::of(&slot_format(&layout), model.num_threads(), num_cores);
         let mut cache = Self {
             model,
             fingerprint,
@@ -64,7 +66,7 @@ impl Cache {
             spare: Vec::new(),
             is_saving: false,
             rates: Rates::default(),
-            reading: Reading::of(&slot_format(&layout)),
+            reading,
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;
