@@ -226,8 +226,9 @@ impl Decoder {
             Choice::Greedy => 0.0,
             Choice::Random { random, .. } => random,
         };
-        let logits = self.compute(&mut state, tokens, &place, call, random)?;
+        // First, so that nothing moves once a step has been recorded.
         let to = state.scratch.at_least(Part::Token, size_of::<u32>())?;
+        let logits = self.compute(&mut state, tokens, &place, call, random)?;
         let shape = (1, self.vocab());
         self.device.launch(&match choice {
             Choice::Greedy => sample_greedy(logits.logits, to, shape)?,

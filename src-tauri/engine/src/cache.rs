@@ -56,6 +56,13 @@ impl Cache {
         let pool = BlockPool::new(device, layout, slots_for_bytes.max(2))?;
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, Arc::clone(&store));
+        let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Where a GPU computes, all cores are free to read.
+        let num_computing = match model.device() {
+            Some(_) => 0,
+            None => model.num_threads(),
+        };
+        let reading = Reading::of(&slot_format(&layout), num_computing, num_cores);
         let mut cache = Self {
             model,
             fingerprint,
@@ -69,7 +76,7 @@ impl Cache {
             is_saving: false,
             rates: Rates::default(),
             cpu_reason: None,
-            reading: Reading::of(&slot_format(&layout)),
+            reading,
         };
         for block in cache.open_pool() {
             cache.tree.insert(block).saved = Saved::Yes;

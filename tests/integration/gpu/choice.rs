@@ -60,7 +60,6 @@ fn a_gpu_that_cannot_be_used_leaves_the_cpu_to_answer() {
             &id,
             "Hello",
             "--greedy",
-            "0",
             "--max-tokens",
             "4",
         ];
