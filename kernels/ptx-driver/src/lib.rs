@@ -375,9 +375,10 @@ driver! {
             let values = sizes.iter().enumerate().map(|(i, size)| {
                 // SAFETY: the caller's promise: a pointer to a value for each parameter.
                 let at = unsafe { *arguments.add(i) };
-                // SAFETY: as above; values are aligned.
                 match size {
+                    // SAFETY: as above; values are aligned.
                     4 => unsafe { at.cast::<u32>().read() }.into(),
+                    // SAFETY: as above.
                     _ => unsafe { at.cast::<u64>().read() },
                 }
             });

@@ -4,16 +4,20 @@
 //! launches for token after token, so that they are recorded once (a CUDA graph) for every so many positions of context, and
 //! replayed; a device that cannot do that launches them one by one.
 
+mod measure;
+mod next;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::graph::Graph;
 use super::matrix::{LayerOnDevice, Matrix};
 use super::pass::{Call, IDS_AT, Pass, RANDOM_AT, table_at};
 use super::scratch::{Part, Scratch};
-use super::{Balance, Buffer, Cuts, Device, Launch, UNDECIDED, sample_greedy, sample_top_k};
-use crate::key_balance::{HeadSums, KeyBalance};
+use super::{Balance, Buffer, Device, Launch};
+use crate::key_balance::KeyBalance;
 use crate::layer::{Layer, LayerParams, Place, shapes};
 use crate::{BLOCK_TOKENS, Error, KvLayout, Phase, QuantizedMatrix, Result};
+pub use next::{Choice, Next};
 
 const OP: &str = "decoder on the GPU";
 /// Positions that the recorded launches of a decoding step have room for, a step of so many after the other.
@@ -34,29 +38,6 @@ pub struct Decoder {
     pub(super) inner: usize,
     balance: Option<Buffer>,
     state: Mutex<State>,
-}
-
-/// How a token is sampled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Choice {
-    /// The most likely one.
-    Greedy,
-    /// One of those that the cuts leave.
-    Random {
-        /// What is left, and its temperature.
-        cuts: Cuts,
-        /// In 0..1.
-        random: f64,
-    },
-}
-
-/// What sampling gave.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// The token.
-    Token(u32),
-    /// Logits `[vocab]`, for the host to choose.
-    Undecided(Vec<f32>),
 }
 
 /// Addresses of what a call left.
@@ -214,38 +195,6 @@ impl Decoder {
         read(&state.scratch, Part::Logits, call.rows() * self.vocab())
     }
 
-    /// Runs `tokens`, which were sampled, and samples the next one on the device, so that nothing but it crosses to the host.
-    /// The logits are returned instead where the device ranks too few candidates to choose.
-    ///
-    /// # Errors
-    /// As `forward`; when a cut does not fit the kernel.
-    pub fn next(&self, tokens: &[u32], place: Place, choice: Choice) -> Result<Next> {
-        let mut state = self.state();
-        let call = self.call(tokens, &place, Phase::Decode, true)?;
-        let random = match choice {
-            Choice::Greedy => 0.0,
-            Choice::Random { random, .. } => random,
-        };
-        // First, so that nothing moves once a step has been recorded.
-        let to = state.scratch.at_least(Part::Token, size_of::<u32>())?;
-        let logits = self.compute(&mut state, tokens, &place, call, random)?;
-        let shape = (1, self.vocab());
-        self.device.launch(&match choice {
-            Choice::Greedy => sample_greedy(logits.logits, to, shape)?,
-            Choice::Random { cuts, .. } => {
-                sample_top_k(logits.logits, logits.random, to, shape, cuts)?
-            }
-        })?;
-        let mut id = [0; size_of::<u32>()];
-        if let Some(buffer) = state.scratch.part(Part::Token) {
-            buffer.read(0, &mut id)?;
-        }
-        Ok(match u32::from_le_bytes(id) {
-            UNDECIDED => Next::Undecided(read(&state.scratch, Part::Logits, self.vocab())?),
-            id => Next::Token(id),
-        })
-    }
-
     /// Runs a call; where its logits are, and the random number that was given.
     fn compute(
         &self,
@@ -265,53 +214,6 @@ impl Decoder {
             logits: pass.logits(),
             random: pass.random(),
         })
-    }
-
-    /// Runs the tokens of a whole sequence, and finds from their keys and queries what balances keys.
-    ///
-    /// # Errors
-    /// As `forward`.
-    pub fn measure(&self, tokens: &[u32], place: Place) -> Result<KeyBalance> {
-        let block_angles = BLOCK_TOKENS * self.layout.head_dim / 2;
-        if place.offset != 0 || place.cos.len().min(place.sin.len()) < block_angles {
-            return Err(Error::argument(
-                OP,
-                "keys are measured over a whole sequence",
-            ));
-        }
-        let mut state = self.state();
-        let call = self.call(tokens, &place, Phase::Prefill, true)?;
-        let pass = self.pass(&mut state, call, &place)?;
-        upload(&state.scratch, tokens, &place, 0.0)?;
-        self.run(&[pass.embed()?])?;
-        let (layout, mut sums) = (&self.layout, Vec::new());
-        let dim = layout.head_dim;
-        let of_head = self.params.num_heads / layout.num_kv_heads * dim;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let mut launches = Vec::new();
-            pass.project(index, layer, &mut launches)?;
-            self.run(&launches)?;
-            let keys = read(
-                &state.scratch,
-                Part::Keys,
-                tokens.len() * layout.row_elems(),
-            )?;
-            let len = tokens.len() * self.params.num_heads * dim;
-            let queries = read(&state.scratch, Part::Queries, len)?;
-            for head in 0..layout.num_kv_heads {
-                let keys = keys.chunks_exact(layout.row_elems());
-                let keys = keys.map(|row| &row[head * dim..][..dim]);
-                let queries = queries.chunks_exact(of_head * layout.num_kv_heads);
-                let queries = queries.map(|row| &row[head * of_head..][..of_head]);
-                sums.push(HeadSums::over(keys.zip(queries)));
-            }
-            launches.clear();
-            pass.attend(index, layer, &mut launches)?;
-            pass.feed_forward(layer, &mut launches)?;
-            self.run(&launches)?;
-        }
-        let angles = (place.cos, place.sin);
-        Ok(KeyBalance::of(&sums, angles, self.params.rope_kind))
     }
 
     /// What a call computes, after its sizes were checked.
