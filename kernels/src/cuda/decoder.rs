@@ -55,6 +55,16 @@ struct State {
     steps: Vec<Step>,
 }
 
+impl State {
+    fn new(device: &Arc<Device>) -> Self {
+        Self {
+            scratch: Scratch::new(Arc::clone(device)),
+            num_angles: 0,
+            steps: Vec::new(),
+        }
+    }
+}
+
 /// A decoding step whose launches were recorded.
 #[derive(Debug)]
 struct Step {
@@ -99,11 +109,7 @@ impl Decoder {
             hidden: norm.len(),
             inner: 0,
             balance: None,
-            state: Mutex::new(State {
-                scratch: Scratch::new(Arc::clone(&device)),
-                num_angles: 0,
-                steps: Vec::new(),
-            }),
+            state: Mutex::new(State::new(&device)),
             device,
         })
     }
@@ -137,8 +143,11 @@ impl Decoder {
             return Err(Error::argument(OP, "key balance of another model"));
         }
         let numbers = Buffer::floats(&self.device, &balance.device_numbers())?;
+        // It was measured over more tokens than a call has.
+        let state = Mutex::new(State::new(&self.device));
         Ok(Decoder {
             balance: Some(numbers),
+            state,
             ..self
         })
     }

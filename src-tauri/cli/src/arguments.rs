@@ -305,7 +305,7 @@ pub(crate) struct BenchFlags {
     /// Format of keys and values: f16, bf16, q8, q4, or two of them as keys/values
     #[arg(long, value_name = "FORMAT", default_value = "q8")]
     pub(crate) kv: KvFormat,
-    /// What is to compute: auto, cpu, or cuda:0
+    /// What is to compute: auto, cpu, or cuda:0 (always the CPU for `memory` and with --against)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: DeviceChoice,
 }
@@ -389,15 +389,17 @@ impl BenchCommand {
         }
     }
 
-    /// What is to compute; the quality of formats is that of the CPU's arithmetic.
+    /// What is to compute. The CPU, whatever is said, where another program computes there in turn, where it is what a process
+    /// takes that is measured, and for the quality of formats.
     pub(crate) fn device(&self) -> DeviceChoice {
         match self {
-            Self::Resume(flags)
-            | Self::Edit(flags)
-            | Self::Snapshot(flags)
-            | Self::Memory(flags) => flags.device,
-            Self::Prefill(flags) | Self::Decode(flags) => flags.bench.device,
-            Self::KvQuality(_) => DeviceChoice::Cpu,
+            Self::Resume(flags) | Self::Edit(flags) | Self::Snapshot(flags) => flags.device,
+            Self::Prefill(flags) | Self::Decode(flags) if flags.against.is_none() => {
+                flags.bench.device
+            }
+            Self::Prefill(_) | Self::Decode(_) | Self::Memory(_) | Self::KvQuality(_) => {
+                DeviceChoice::Cpu
+            }
         }
     }
 

@@ -17,11 +17,8 @@ use crate::writer::{Job, Written};
 /// How long blocks are held back at most while a reply goes on: then its process may be killed and lose no more.
 const HOLD_BACK: Duration = Duration::from_secs(10);
 
-/// Bytes of payload that the writer may have at once.
-const QUEUE_BYTES: usize = 32 << 20;
-
-/// Bytes that are handed over before the engine looks at its desk again.
-const STEP_BYTES: usize = 8 << 20;
+/// Bytes of payload that the writer may have at once, and of buffers that are kept for it.
+pub(crate) const QUEUE_BYTES: usize = 8 << 20;
 
 /// Waits to be handed to the writer, in this order.
 #[derive(Debug, Default)]
@@ -97,7 +94,7 @@ impl Cache {
     pub fn save_some(&mut self) -> bool {
         self.collect_results();
         let slot_bytes = self.pool.kv().layout().slot_bytes();
-        for _ in 0..(STEP_BYTES / slot_bytes).max(1) {
+        for _ in 0..(QUEUE_BYTES / slot_bytes).max(1) {
             if !self.hand_over_next(Wait::Never) {
                 break;
             }
@@ -170,7 +167,7 @@ impl Cache {
     /// Takes an answer, and the buffer to be filled again.
     fn take_result(&mut self, written: Written) {
         self.backlog.num_in_flight -= 1;
-        if self.spare.len() < (STEP_BYTES / written.payload.len()).max(1) {
+        if self.spare.len() < (QUEUE_BYTES / written.payload.len()).max(1) {
             self.spare.push(written.payload);
         }
         if let Some(node) = self.tree.get_mut(&written.id) {

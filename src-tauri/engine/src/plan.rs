@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::PREFILL_STEP_TOKENS;
+use crate::backlog::QUEUE_BYTES;
 use crate::machine::Machine;
 
 /// Tokens of the conversation by which capacities are told.
@@ -16,8 +17,6 @@ pub const CONVERSATION_TOKENS: u64 = 4096;
 /// What the program takes before it has a model: its code, libraries, the history, the window's own process not counted.
 /// Measured; see `tests/integration/memory`.
 const PROGRAM_BYTES: u64 = 17 << 20;
-/// Blocks on their way from the pool to disk, beside the pool, in a usual moment.
-const BLOCKS_IN_FLIGHT: u64 = 3;
 /// Largest pool that is chosen without being asked for, in bytes and in full contexts; one context is never too many.
 const MOST_POOL_BYTES: u64 = 16 << 30;
 const MOST_POOL_CONTEXTS: u64 = 64;
@@ -176,7 +175,7 @@ impl MemoryPlan {
                 true => footprint.device_scratch_bytes(step, context_tokens),
                 false => {
                     footprint.scratch_bytes(step, around.threads)
-                        + BLOCKS_IN_FLIGHT * block_bytes(kv.bytes_per_token)
+                        + in_flight_bytes(kv.bytes_per_token)
                 }
             };
         let runtime_bytes = footprint.tokenizer_bytes + PROGRAM_BYTES;
@@ -236,6 +235,12 @@ impl MemoryPlan {
             kv,
         }
     }
+}
+
+/// Bytes of blocks on their way from the pool to disk: as many whole ones as the writer may have, and at least one.
+fn in_flight_bytes(bytes_per_token: u64) -> u64 {
+    let block = block_bytes(bytes_per_token);
+    (QUEUE_BYTES as u64 / block).max(1) * block
 }
 
 /// Bytes of a block of 64 tokens.

@@ -33,7 +33,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// As is best for blocks of a format on that many cores, of which `num_threads` compute. Computing beside reading pays
     /// where a block comes in several parts, unless readers that copy and check take turns with who computes. Measured on two
-    /// busy cores, both computing, with a model of 1 B parameters and 2 000 tokens on disk, medians to the logits: from the
+    /// busy cores, both computing, with a model of 1 B parameters and 2 000 tokens on disk, lower quartiles to the logits: from the
     /// page cache 158 ms beside reading and 155 ms after it; from a disk of 1 GB/s 242 and 206 ms; only from one of
     /// 0.5 GB/s (readers that slept) 245 and 292 ms.
     pub(crate) fn of(format: &SlotFormat, num_threads: usize, num_cores: usize) -> Self {

@@ -45,6 +45,8 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
     let loaded_bytes = known(resident_bytes())?;
     let (id, leaf) = conversation(&app, tokens)?;
     let outcome = finish(&app, question(&id, &leaf, 1))?;
+    // Until nothing is on its way to disk any more: what is measured depends on no race.
+    app.engine()?.cache_stats()?;
     let measured_bytes = known(resident_bytes())?;
     let peak_bytes = known(peak_bytes())?;
     let around = Circumstances {
