@@ -273,6 +273,22 @@ impl KeyBalance {
             .collect()
     }
 
+    /// That of some layers, and of those that follow.
+    pub fn joined(mut self, rest: KeyBalance) -> KeyBalance {
+        self.heads.extend(rest.heads);
+        self
+    }
+
+    /// That of the first layers of a model, and of the others.
+    pub fn split(mut self, num_layers: usize, num_kv_heads: usize) -> (KeyBalance, KeyBalance) {
+        let at = (num_layers * num_kv_heads).min(self.heads.len());
+        let rest = KeyBalance {
+            head_dim: self.head_dim,
+            heads: self.heads.split_off(at),
+        };
+        (self, rest)
+    }
+
     /// From its numbers.
     ///
     /// # Errors

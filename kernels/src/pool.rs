@@ -35,6 +35,12 @@ impl KvPool {
     /// # Errors
     /// When the layout cannot be, or so many slots cannot be addressed.
     pub fn new(layout: KvLayout, num_slots: usize) -> Result<Self> {
+        let of_chunk = CHUNK_BYTES / layout.slot_bytes().max(1);
+        Self::with_chunks(layout, num_slots, of_chunk)
+    }
+
+    /// As `new`, in chunks of about so many slots.
+    fn with_chunks(layout: KvLayout, num_slots: usize, of_chunk: usize) -> Result<Self> {
         const OP: &str = "kv pool";
         let fits = layout.is_sound()
             && (1..=u32::MAX as usize).contains(&num_slots)
@@ -45,7 +51,7 @@ impl KvPool {
             let reason = format!("cannot hold {num_slots} slots of {layout:?}");
             return Err(Error::argument(OP, reason));
         }
-        let slots_per_chunk = (CHUNK_BYTES / layout.slot_bytes()).clamp(1, num_slots);
+        let slots_per_chunk = of_chunk.clamp(1, num_slots);
         let chunks = (0..num_slots.div_ceil(slots_per_chunk)).map(|_| None);
         Ok(Self {
             layout,
@@ -57,25 +63,52 @@ impl KvPool {
         })
     }
 
-    /// As `new`, in the memory of a device, where there is one.
+    /// As `new`, with the first `num_layers` layers of every slot in the memory of a device, and the others in that of the
+    /// host.
     ///
     /// # Errors
     /// As `new`.
-    pub fn on(device: Option<Arc<Device>>, layout: KvLayout, num_slots: usize) -> Result<Self> {
+    pub fn on(
+        device: Arc<Device>,
+        num_layers: usize,
+        layout: KvLayout,
+        num_slots: usize,
+    ) -> Result<Self> {
         let pool = Self::new(layout, num_slots)?;
-        let Some(device) = device else {
-            return Ok(pool);
+        let of = |num_layers| KvLayout {
+            num_layers,
+            ..layout
         };
+        let rest = match layout.num_layers.saturating_sub(num_layers) {
+            0 => None,
+            rest => Some(Self::with_chunks(
+                of(rest),
+                num_slots,
+                pool.slots_per_chunk,
+            )?),
+        };
+        let on_device = of(num_layers.min(layout.num_layers));
         let chunks = std::mem::take(&mut *pool.write()).len();
         Ok(Self {
             on_device: Some(DeviceSlots::new(
                 device,
-                layout,
+                on_device,
+                rest.map(Box::new),
                 pool.slots_per_chunk,
                 chunks,
             )),
             ..pool
         })
+    }
+
+    /// Bytes that the pool has of a device's memory.
+    pub fn device_bytes(&self) -> usize {
+        self.on_device().map_or(0, DeviceSlots::device_bytes)
+    }
+
+    /// The layers that a device has not, where it has the first ones.
+    pub fn rest(&self) -> Option<&KvPool> {
+        self.on_device().and_then(DeviceSlots::rest)
     }
 
     /// The slots, where they are on a device.

@@ -11,7 +11,7 @@ use kernels::{
 };
 
 use crate::config::{Architecture, ModelConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 use crate::rope_table::{RopeTable, Rows};
 use crate::sampler::Sampler;
@@ -27,6 +27,23 @@ pub(crate) struct Decoder {
 enum Weights {
     Host(Box<OnHost>),
     Device(Box<cuda::Decoder>),
+    Both(Box<OnBoth>),
+}
+
+/// The first layers on a device, and the head; the other layers in memory.
+struct OnBoth {
+    first: cuda::Decoder,
+    /// Layers of it.
+    num_first: usize,
+    num_kv_heads: usize,
+    rest: Layers,
+    team: Team,
+}
+
+/// A device, and how many layers it is to have: the first ones.
+pub(crate) struct OnDevice<'a> {
+    pub(crate) device: &'a Arc<Device>,
+    pub(crate) num_layers: usize,
 }
 
 /// Weights in memory, and the threads that run them.
@@ -70,7 +87,7 @@ impl Decoder {
         layout: KvLayout,
         team: Team,
         float_weights: bool,
-        device: Option<&Arc<Device>>,
+        device: Option<OnDevice<'_>>,
     ) -> Result<Decoder> {
         let load = Load {
             file,
@@ -81,7 +98,26 @@ impl Decoder {
         };
         let num_threads = team.threads();
         let weights = match device {
-            Some(device) => Weights::Device(Box::new(load.onto(device, layout)?)),
+            Some(on) if on.num_layers >= config.num_layers => {
+                Weights::Device(Box::new(load.onto(on.device, layout)?))
+            }
+            Some(on) => {
+                let of = |num_layers| KvLayout {
+                    num_layers,
+                    ..layout
+                };
+                let first = load.onto(on.device, of(on.num_layers))?;
+                let rest = on.num_layers..config.num_layers;
+                let (params, of_rest) = (params(config), of(rest.len()));
+                let rest = rest.map(|index| load.layer(index));
+                Weights::Both(Box::new(OnBoth {
+                    first,
+                    num_first: on.num_layers,
+                    num_kv_heads: layout.num_kv_heads,
+                    rest: Layers::new(rest.collect::<Result<_>>()?, params, of_rest)?,
+                    team,
+                }))
+            }
             None => {
                 let layers = (0..config.num_layers).map(|index| load.layer(index));
                 let (layers, params) = (layers.collect::<Result<_>>()?, params(config));
@@ -106,12 +142,30 @@ impl Decoder {
         self.num_threads
     }
 
-    /// The device that has the weights, if one has.
+    /// The device that has the weights, or the first of them, if one has.
     pub(crate) fn device(&self) -> Option<&cuda::Decoder> {
         match &self.weights {
             Weights::Host(_) => None,
             Weights::Device(decoder) => Some(decoder),
+            Weights::Both(both) => Some(&both.first),
         }
+    }
+
+    /// Layers that threads compute beside a device.
+    pub(crate) fn is_on_both(&self) -> bool {
+        matches!(self.weights, Weights::Both(_))
+    }
+
+    /// A pool where the layers are.
+    pub(crate) fn pool(&self, layout: KvLayout, num_slots: usize) -> Result<KvPool> {
+        let on = |decoder: &cuda::Decoder, num_layers| {
+            KvPool::on(Arc::clone(decoder.device()), num_layers, layout, num_slots)
+        };
+        Ok(match &self.weights {
+            Weights::Host(_) => KvPool::new(layout, num_slots)?,
+            Weights::Device(decoder) => on(decoder, layout.num_layers)?,
+            Weights::Both(both) => on(&both.first, both.num_first)?,
+        })
     }
 
     /// Writes keys and values of `tokens`; logits of all of them [n, vocab_size], or of the last one only [vocab_size].
@@ -127,6 +181,7 @@ impl Decoder {
         match &self.weights {
             Weights::Host(host) => host.forward(tokens, at, last_only),
             Weights::Device(decoder) => Ok(decoder.forward(tokens, at, phase, last_only)?),
+            Weights::Both(both) => both.forward(tokens, at, phase, last_only),
         }
     }
 
@@ -163,7 +218,12 @@ impl Decoder {
                 let mut x = host.embedded(tokens)?;
                 Ok(host.layers.measure(&host.team, &mut x, at)?)
             }
-            Weights::Device(decoder) => Ok(decoder.measure(tokens, at)?),
+            Weights::Device(decoder) => Ok(decoder.measure(tokens, at)?.0),
+            Weights::Both(both) => {
+                let (balance, mut x) = both.first.measure(tokens, at)?;
+                let rest = both.rest.measure(&both.team, &mut x, of_rest(at)?)?;
+                Ok(balance.joined(rest))
+            }
         }
     }
 
@@ -175,6 +235,14 @@ impl Decoder {
                 ..*host
             })),
             Weights::Device(decoder) => Weights::Device(Box::new(decoder.balanced(&balance)?)),
+            Weights::Both(both) => {
+                let (first, rest) = balance.split(both.num_first, both.num_kv_heads);
+                Weights::Both(Box::new(OnBoth {
+                    first: both.first.balanced(&first)?,
+                    rest: both.rest.balanced(rest)?,
+                    ..*both
+                }))
+            }
         };
         Ok(Decoder { weights, ..self })
     }
@@ -184,6 +252,35 @@ impl Decoder {
         let end = place.offset + tokens.len();
         self.rope.rows(end.next_multiple_of(BLOCK_TOKENS))
     }
+}
+
+impl OnBoth {
+    fn forward(
+        &self,
+        tokens: &[u32],
+        at: kernels::Place,
+        phase: Phase,
+        last_only: bool,
+    ) -> Result<Vec<f32>> {
+        let mut x = self.first.begin(tokens, at, phase)?;
+        self.rest
+            .forward(&self.team, &mut x, of_rest(at)?, last_only)?;
+        let width = x.len() / tokens.len();
+        let x = match last_only {
+            true => &x[x.len() - width..],
+            false => &x[..],
+        };
+        Ok(self.first.finish(x, at, phase)?)
+    }
+}
+
+/// Where the keys and values of the layers are that a device has not.
+fn of_rest(at: kernels::Place<'_>) -> Result<kernels::Place<'_>> {
+    let pool = at
+        .pool
+        .rest()
+        .ok_or_else(|| Error::Input("the pool is not where the layers are".into()))?;
+    Ok(kernels::Place { pool, ..at })
 }
 
 impl OnHost {
@@ -238,7 +335,7 @@ impl Load<'_> {
         let mut decoder =
             cuda::Decoder::new(device, &embedding, head.as_ref(), &norm, params, layout)?;
         drop((embedding, head));
-        for index in 0..self.config.num_layers {
+        for index in 0..layout.num_layers {
             self.arena.take();
             decoder.push(&self.layer(index)?)?;
         }

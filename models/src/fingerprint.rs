@@ -21,8 +21,8 @@ pub(crate) struct Identity {
     pub(crate) weights: [u8; 32],
     /// Digest of the tokenizer, which covers the BOS policy.
     pub(crate) tokenizer: [u8; 32],
-    /// Whether a GPU does: its last bits are others than the CPU's.
-    pub(crate) on_device: bool,
+    /// Layers that a GPU computes, if one does: its last bits are others than the CPU's.
+    pub(crate) device_layers: Option<usize>,
 }
 
 impl Fingerprint {
@@ -36,7 +36,7 @@ impl Fingerprint {
         let Identity {
             weights,
             tokenizer,
-            on_device,
+            device_layers,
         } = identity;
         let mut text = String::from("reprise fingerprint 1\n");
         let mut line = |name: &str, value: String| {
@@ -84,8 +84,11 @@ impl Fingerprint {
             "numerics",
             format!("{}/{DECODER_NUMERICS}", kernels::numerics()),
         );
-        if *on_device {
-            line("device", format!("gpu/{DEVICE_NUMERICS}"));
+        if let Some(num_layers) = device_layers {
+            line(
+                "device",
+                format!("gpu/{DEVICE_NUMERICS}, {num_layers} layers"),
+            );
         }
         line("weights", blake3::Hash::from(*weights).to_hex().to_string());
         line("adapters", "none".into());
@@ -148,19 +151,21 @@ mod tests {
         let identity = |weights: u8, tokenizer: u8| Identity {
             weights: [weights; 32],
             tokenizer: [tokenizer; 32],
-            on_device: false,
+            device_layers: None,
         };
         let of = |config: &ModelConfig, weights: u8, tokenizer: u8| {
             let layout = config.kv_layout(KvFormat::F16);
             Fingerprint::of(config, &layout, &identity(weights, tokenizer), None)
         };
         let mut all = vec![of(&base, 0, 0), of(&base, 1, 0), of(&base, 0, 1)];
-        let on_device = Identity {
-            on_device: true,
-            ..identity(0, 0)
-        };
-        let layout = base.kv_layout(KvFormat::F16);
-        all.push(Fingerprint::of(&base, &layout, &on_device, None));
+        for num_layers in [1, 2] {
+            let on_device = Identity {
+                device_layers: Some(num_layers),
+                ..identity(0, 0)
+            };
+            let layout = base.kv_layout(KvFormat::F16);
+            all.push(Fingerprint::of(&base, &layout, &on_device, None));
+        }
         let variants: [fn(&mut ModelConfig); 9] = [
             |c| c.architecture = Architecture::Qwen3,
             |c| c.num_layers = 3,

@@ -22,6 +22,8 @@ const PANEL_TOKENS: u64 = 64;
 pub struct Footprint {
     /// Matrices as the kernels repack them, norms and biases.
     pub weights_bytes: u64,
+    /// Of these, what each layer takes.
+    layers_bytes: Vec<u64>,
     /// The tokenizer's tables; an estimate.
     pub tokenizer_bytes: u64,
     config: ModelConfig,
@@ -39,16 +41,40 @@ impl Footprint {
     }
 
     pub(crate) fn of(file: &GgufFile, config: &ModelConfig) -> Footprint {
-        let bytes = |(dtype, shape): (_, &[usize])| match shape {
-            [rows, columns] => QuantizedMatrix::bytes_for(dtype, *rows, *columns),
-            // Vectors become floats.
-            shape => shape.iter().product::<usize>() * size_of::<f32>(),
-        };
+        let mut layers_bytes = vec![0; config.num_layers];
+        let mut outside_bytes = 0;
+        for (name, dtype, shape) in file.shapes() {
+            let bytes = match shape {
+                [rows, columns] => QuantizedMatrix::bytes_for(dtype, *rows, *columns),
+                // Vectors become floats.
+                shape => shape.iter().product::<usize>() * size_of::<f32>(),
+            };
+            let layer = name
+                .strip_prefix("blk.")
+                .and_then(|rest| rest.split('.').next());
+            let layer = layer.and_then(|index| index.parse::<usize>().ok());
+            match layer.and_then(|index| layers_bytes.get_mut(index)) {
+                Some(of_layer) => *of_layer += bytes as u64,
+                None => outside_bytes += bytes as u64,
+            }
+        }
         Footprint {
-            weights_bytes: file.shapes().map(|tensor| bytes(tensor) as u64).sum(),
+            weights_bytes: outside_bytes + layers_bytes.iter().sum::<u64>(),
+            layers_bytes,
             tokenizer_bytes: TOKENIZER_BYTES_PER_TOKEN * config.vocab_size as u64,
             config: config.clone(),
         }
+    }
+
+    /// Layers of the decoder.
+    pub fn num_layers(&self) -> usize {
+        self.layers_bytes.len()
+    }
+
+    /// Bytes of the weights on a GPU that has the first `num_layers` layers, and the embedding and the head.
+    pub fn device_weights_bytes(&self, num_layers: usize) -> u64 {
+        let left: u64 = self.layers_bytes.iter().skip(num_layers).sum();
+        self.weights_bytes - left
     }
 
     /// The format of keys and values that the model gets when `asked` is asked for, and its bytes per token.

@@ -196,12 +196,10 @@ impl GgufFile {
             .map(|(name, info)| (name.as_str(), info.ggml_dtype, info.shape.elem_count()))
     }
 
-    /// Formats and shapes of all tensors.
-    pub(crate) fn shapes(&self) -> impl Iterator<Item = (GgmlDType, &[usize])> {
-        self.content
-            .tensor_infos
-            .values()
-            .map(|info| (info.ggml_dtype, info.shape.dims()))
+    /// Names, formats and shapes of all tensors.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (&str, GgmlDType, &[usize])> {
+        let infos = self.content.tensor_infos.iter();
+        infos.map(|(name, info)| (name.as_str(), info.ggml_dtype, info.shape.dims()))
     }
 
     fn value(&self, key: &str) -> Option<&Value> {

@@ -2,9 +2,8 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use kernels::{BLOCK_TOKENS, KeyBalance, KvFormat, KvPool};
+use kernels::{BLOCK_TOKENS, KeyBalance, KvFormat};
 
 use crate::config::ModelConfig;
 use crate::decoder::{Decoder, Place};
@@ -48,8 +47,7 @@ pub(crate) fn of(
     let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
     tokens.extend(tokenizer.encode(TEXT));
     tokens.truncate(TOKENS.min(config.context_length));
-    let device = decoder.device().map(|decoder| Arc::clone(decoder.device()));
-    let pool = KvPool::on(device, layout, tokens.len().div_ceil(BLOCK_TOKENS))?;
+    let pool = decoder.pool(layout, tokens.len().div_ceil(BLOCK_TOKENS))?;
     (0..pool.num_slots() as u32).try_for_each(|slot| pool.reserve(slot))?;
     let table: Vec<u32> = (0..pool.num_slots() as u32).collect();
     let place = Place {

@@ -8,7 +8,7 @@ use kernels::{BLOCK_TOKENS, KvFormat, KvLayout, KvPool, Phase, Team};
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
-use crate::decoder::{Decoder, Place};
+use crate::decoder::{Decoder, OnDevice, Place};
 use crate::digest::DigestCache;
 use crate::error::{Error, Result};
 use crate::fingerprint::{Fingerprint, Identity};
@@ -46,6 +46,8 @@ pub struct LoadOptions {
     pub float_weights: bool,
     /// The GPU that runs the model; without one, the team does.
     pub device: Option<Arc<Device>>,
+    /// Layers that the GPU runs, from the first on, where it cannot have all; the team runs the others.
+    pub device_layers: Option<usize>,
 }
 
 /// On the CPU, `q8`, not forced, weights as in the file.
@@ -56,6 +58,7 @@ impl Default for LoadOptions {
             is_forced: false,
             float_weights: false,
             device: None,
+            device_layers: None,
         }
     }
 }
@@ -89,12 +92,17 @@ impl Model {
         };
         let layout = config.kv_layout(format);
         let template = ChatTemplate::read(&file, &tokenizer)?;
-        let device = options.device.as_ref();
+        let all = config.num_layers;
+        let num_layers = options.device_layers.unwrap_or(all).clamp(1, all);
+        let device = options
+            .device
+            .as_ref()
+            .map(|device| OnDevice { device, num_layers });
         let decoder = Decoder::load(&file, &config, layout, team, options.float_weights, device)?;
         let identity = Identity {
             weights: digests.digest(path)?,
             tokenizer: tokenizer.digest(),
-            on_device: device.is_some(),
+            device_layers: options.device.as_ref().map(|_| num_layers),
         };
         let plain = Fingerprint::of(&config, &layout, &identity, None);
         let (decoder, balance) = match format.key.is_rotated() {
@@ -180,6 +188,16 @@ impl Model {
     /// The GPU that has its weights, if one has, and what they take there. Pools must be in its memory.
     pub fn device(&self) -> Option<&cuda::Decoder> {
         self.decoder.device()
+    }
+
+    /// Whether threads run a part of its layers beside a GPU.
+    pub fn is_on_both(&self) -> bool {
+        self.decoder.is_on_both()
+    }
+
+    /// A pool of `num_slots` slots where the model runs. It takes no memory yet.
+    pub fn pool(&self, num_slots: usize) -> Result<KvPool> {
+        self.decoder.pool(self.layout, num_slots)
     }
 
     /// Runs `tokens` (not empty), a prompt or a part of one, at position `offset` of the sequence whose slots are `table`; the keys and values before

@@ -4,6 +4,7 @@
 //! launches for token after token, so that they are recorded once (a CUDA graph) for every so many positions of context, and
 //! replayed; a device that cannot do that launches them one by one.
 
+mod first;
 mod measure;
 mod next;
 
@@ -13,7 +14,7 @@ use super::graph::Graph;
 use super::matrix::{LayerOnDevice, Matrix};
 use super::pass::{Call, IDS_AT, Pass, RANDOM_AT, table_at};
 use super::scratch::{Part, Scratch};
-use super::{Balance, Buffer, Device, Launch};
+use super::{Balance, Buffer, Device, DeviceSlots, Launch};
 use crate::key_balance::KeyBalance;
 use crate::layer::{Layer, LayerParams, Place, shapes};
 use crate::{BLOCK_TOKENS, Error, KvLayout, Phase, QuantizedMatrix, Result};
@@ -217,7 +218,7 @@ impl Decoder {
         upload(&state.scratch, tokens, place, random)?;
         match call.phase {
             Phase::Prefill => self.prefill(&pass, place, call)?,
-            Phase::Decode => self.step(state, &pass, call, *place.pool.layout())?,
+            Phase::Decode => self.step(state, &pass, call, *slots(place)?.layout())?,
         }
         Ok(Computed {
             logits: pass.logits(),
@@ -227,7 +228,7 @@ impl Decoder {
 
     /// What a call computes, after its sizes were checked.
     fn call(&self, tokens: &[u32], place: &Place, phase: Phase, last_only: bool) -> Result<Call> {
-        let layout = *place.pool.layout();
+        let layout = *slots(place)?.layout();
         let same_shape = KvLayout {
             format: layout.format,
             ..self.layout
@@ -274,7 +275,7 @@ impl Decoder {
         }
         state.num_angles = state.num_angles.max(place.cos.len());
         let [cos, sin] = addresses;
-        let layout = *place.pool.layout();
+        let layout = *slots(place)?.layout();
         let numbers = self.balance.as_ref();
         let balance = numbers.map(|numbers| Balance {
             numbers: numbers.address(),
@@ -294,7 +295,8 @@ impl Decoder {
         let Some(filling) = filling.filter(|filling| filling.has_any(blocks)) else {
             return self.run(&pass.launches()?);
         };
-        if filling.has_any(&blocks[place.offset / BLOCK_TOKENS..]) {
+        let is_in_both = place.pool.rest().is_some();
+        if is_in_both || filling.has_any(&blocks[place.offset / BLOCK_TOKENS..]) {
             return Err(Error::argument(OP, "tokens in a slot that is being filled"));
         }
         self.run(&[pass.embed()?])?;
@@ -312,7 +314,7 @@ impl Decoder {
             self.run(&launches)?;
         }
         let mut launches = Vec::new();
-        pass.head(&mut launches)?;
+        pass.head(pass.residual(), &mut launches)?;
         self.run(&launches)
     }
 
@@ -352,12 +354,15 @@ impl Decoder {
     }
 }
 
+/// Where the keys and values of a call are.
+fn slots<'a>(place: &'a Place) -> Result<&'a DeviceSlots> {
+    let slots = place.pool.on_device();
+    slots.ok_or_else(|| Error::argument(OP, "a pool that is not in the memory of the GPU"))
+}
+
 /// Tells the device where the tokens stand, which they are, where the blocks of their sequence are, and a random number.
 fn upload(scratch: &Scratch, tokens: &[u32], place: &Place, random: f64) -> Result<()> {
-    let slots = place
-        .pool
-        .on_device()
-        .ok_or_else(|| Error::argument(OP, "a pool that is not in the memory of the GPU"))?;
+    let slots = slots(place)?;
     let num_blocks = (place.offset + tokens.len()).div_ceil(BLOCK_TOKENS);
     let mut bytes = vec![0; table_at(tokens.len()) + 8 * num_blocks];
     let offset = u32::try_from(place.offset)

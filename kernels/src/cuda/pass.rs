@@ -106,6 +106,11 @@ impl<'a> Pass<'a> {
         Ok(pass)
     }
 
+    /// What the last layer leaves to be added.
+    pub(super) fn residual(&self) -> u64 {
+        self.residual
+    }
+
     /// Where the logits will be.
     pub(super) fn logits(&self) -> u64 {
         self.logits
@@ -118,13 +123,19 @@ impl<'a> Pass<'a> {
 
     /// The whole call: tokens to logits.
     pub(super) fn launches(&self) -> Result<Vec<Launch>> {
+        let mut out = self.layers()?;
+        self.head(self.residual, &mut out)?;
+        Ok(out)
+    }
+
+    /// From tokens through the layers, but for what the last one adds.
+    pub(super) fn layers(&self) -> Result<Vec<Launch>> {
         let mut out = vec![self.embed()?];
         for (index, layer) in self.decoder.layers.iter().enumerate() {
             self.project(index, layer, &mut out)?;
             self.attend(index, layer, &mut out)?;
             self.feed_forward(layer, &mut out)?;
         }
-        self.head(&mut out)?;
         Ok(out)
     }
 
@@ -205,11 +216,15 @@ impl<'a> Pass<'a> {
         self.multiply(&layer.down, x, self.residual, out)
     }
 
-    /// The logits that are wanted.
-    pub(super) fn head(&self, out: &mut Vec<Launch>) -> Result<()> {
+    /// The logits that are wanted. `residual` is the address of what is yet to be added to the stream, or 0.
+    pub(super) fn head(&self, residual: u64, out: &mut Vec<Launch>) -> Result<()> {
         let (decoder, rows) = (self.decoder, self.call.rows());
         let skipped = (self.call.tokens - rows) * decoder.hidden * size_of::<f32>();
-        let [x, residual] = [self.x, self.residual].map(|at| at + skipped as u64);
+        let x = self.x + skipped as u64;
+        let residual = match residual {
+            0 => 0,
+            residual => residual + skipped as u64,
+        };
         let shape = (rows, decoder.hidden);
         let (norm, eps) = (decoder.norm.address(), decoder.params.norm_eps);
         out.push(add_rms_norm(x, residual, norm, self.normed, shape, eps)?);

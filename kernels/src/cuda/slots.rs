@@ -5,13 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::launch::{checked, number, numbers};
 use super::{Argument, Buffer, Device, Launch, Source, blocks};
 use crate::layout::{BLOCK_TILES, BLOCK_TOKENS, KvLayout, Side};
-use crate::{Error, Result};
+use crate::{Error, KvPool, Result};
 
 /// Chunks of slots, each there when one of them is needed. Whoever numbers slots checks that they exist.
+///
+/// Where a device has only the first layers of a model, it has these of every slot, and a pool of the host has the rest.
 #[derive(Debug)]
 pub(crate) struct DeviceSlots {
     device: Arc<Device>,
+    /// Of what the device has of a slot.
     layout: KvLayout,
+    /// Numbered as the slots here, in chunks as those.
+    rest: Option<Box<KvPool>>,
     slots_per_chunk: usize,
     chunks: Mutex<Vec<Option<Buffer>>>,
 }
@@ -20,19 +25,34 @@ impl DeviceSlots {
     pub(crate) fn new(
         device: Arc<Device>,
         layout: KvLayout,
+        rest: Option<Box<KvPool>>,
         slots_per_chunk: usize,
         num_chunks: usize,
     ) -> Self {
         Self {
             device,
             layout,
+            rest,
             slots_per_chunk,
             chunks: Mutex::new((0..num_chunks).map(|_| None).collect()),
         }
     }
 
+    /// Of what the device has of a slot.
+    pub(crate) fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    /// What the device has not.
+    pub(crate) fn rest(&self) -> Option<&KvPool> {
+        self.rest.as_deref()
+    }
+
     /// Makes sure that a chunk of `num_slots` slots has memory, zeroed when it is new.
     pub(crate) fn reserve(&self, chunk: usize, num_slots: usize) -> Result<()> {
+        if let Some(rest) = &self.rest {
+            rest.reserve((chunk * self.slots_per_chunk) as u32)?;
+        }
         let mut chunks = self.chunks();
         if chunks[chunk].is_none() {
             let buffer = Buffer::new(&self.device, num_slots * self.layout.slot_bytes())?;
@@ -48,13 +68,22 @@ impl DeviceSlots {
     }
 
     pub(crate) fn give_back(&self, chunk: usize) {
+        if let Some(rest) = &self.rest {
+            rest.give_back(chunk);
+        }
         if let Some(chunk) = self.chunks().get_mut(chunk) {
             *chunk = None;
         }
     }
 
-    pub(crate) fn reserved_bytes(&self) -> usize {
+    /// On the device.
+    pub(crate) fn device_bytes(&self) -> usize {
         self.chunks().iter().flatten().map(Buffer::len).sum()
+    }
+
+    /// On the device and in memory.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.device_bytes() + self.rest().map_or(0, KvPool::reserved_bytes)
     }
 
     /// Where a slot begins, a multiple of 16.
@@ -71,6 +100,10 @@ impl DeviceSlots {
     }
 
     pub(crate) fn read(&self, slot: u32, out: &mut [u8]) -> Result<()> {
+        let (out, of_rest) = out.split_at_mut(self.layout.slot_bytes());
+        if let Some(rest) = &self.rest {
+            rest.read_slot(slot, of_rest)?;
+        }
         self.device.read(self.address(slot)?, out)
     }
 
@@ -91,16 +124,26 @@ impl DeviceSlots {
     }
 
     pub(crate) fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {
+        let (bytes, of_rest) = bytes.split_at(self.layout.slot_bytes());
+        if let Some(rest) = &self.rest {
+            rest.write_slot(slot, of_rest)?;
+        }
         self.device.write(self.address(slot)?, bytes)
     }
 
     pub(crate) fn clear(&self, slot: u32) -> Result<()> {
+        if let Some(rest) = &self.rest {
+            rest.clear_slot(slot)?;
+        }
         let address = self.address(slot)?;
         self.device.clear(address, self.layout.slot_bytes())
     }
 
     /// Copies the first tokens of a slot to another; the rest of that becomes 0.
     pub(crate) fn copy(&self, from: u32, to: u32, num_tokens: usize) -> Result<()> {
+        if let Some(rest) = &self.rest {
+            rest.copy_slot(from, to, num_tokens)?;
+        }
         let (from, to) = (self.address(from)?, self.address(to)?);
         self.device.copy(from, to, self.layout.slot_bytes())?;
         match num_tokens {

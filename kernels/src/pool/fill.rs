@@ -88,13 +88,15 @@ impl KvPool {
         // What was launched before may still read what the slots held.
         on_device.finish()?;
         let mut bytes = vec![0; slots.len() * layout.slot_bytes()];
+        // A part may be of layers that are in both memories: such slots go there as a whole.
+        let is_whole = on_device.rest().is_some();
         let parts = slots
             .iter()
             .zip(bytes.chunks_exact_mut(layout.slot_bytes()));
         let parts = parts.map(|(&slot, bytes)| {
             let mut parts = filling.parts(bytes, layout.layer_bytes());
             let mut at = 0;
-            for part in &mut parts {
+            for part in parts.iter_mut().filter(|_| !is_whole) {
                 part.goes_to = Some((on_device, slot, at));
                 at += part.bytes.len();
             }
@@ -102,6 +104,13 @@ impl KvPool {
         });
         let given = f(parts.collect());
         on_device.follow_copies()?;
+        if is_whole {
+            let whole = bytes.chunks_exact(layout.slot_bytes());
+            slots
+                .iter()
+                .zip(whole)
+                .try_for_each(|(slot, bytes)| on_device.write(*slot, bytes))?;
+        }
         match filling.take_error() {
             None => Ok(given),
             Some(error) => Err(error),

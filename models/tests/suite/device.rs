@@ -22,10 +22,15 @@ fn device() -> Arc<Device> {
 }
 
 fn on_device(path: &Path, kv: KvFormat) -> Model {
+    with_layers(path, kv, None)
+}
+
+fn with_layers(path: &Path, kv: KvFormat, device_layers: Option<usize>) -> Model {
     let options = LoadOptions {
         kv,
         is_forced: true,
         device: Some(device()),
+        device_layers,
         ..LoadOptions::default()
     };
     Model::load_with(path, Team::new(2), &DigestCache::new(None), options).expect("it loads")
@@ -33,9 +38,8 @@ fn on_device(path: &Path, kv: KvFormat) -> Model {
 
 /// A pool where the model runs, and a table whose slots stand in reverse.
 fn sequence(model: &Model, num_tokens: usize) -> (KvPool, Vec<u32>) {
-    let device = model.device().map(|decoder| Arc::clone(decoder.device()));
     let blocks = num_tokens.div_ceil(BLOCK_TOKENS);
-    let pool = KvPool::on(device, model.kv_layout(), blocks + 1).expect("a pool");
+    let pool = model.pool(blocks + 1).expect("a pool");
     (0..=blocks as u32).for_each(|slot| pool.reserve(slot).expect("memory"));
     (pool, (1..=blocks as u32).rev().collect())
 }
@@ -223,5 +227,28 @@ fn a_prompt_is_computed_beside_its_blocks_coming_and_has_the_same_bits() {
             Ok(logits) => assert!(is_whole && logits == resident),
             Err(error) => assert!(!is_whole, "{error}"),
         }
+    }
+}
+
+#[test]
+fn a_model_of_which_the_device_has_the_first_layers_computes_the_same() {
+    let model = TinyModel {
+        num_layers: 3,
+        ..TinyModel::wide(Architecture::Llama, 7, GgmlDType::F16)
+    };
+    let (_folder, path) = write(&model);
+    let prompt = tokens(70, 300, 3);
+    for kv in ["f16", "q8"] {
+        let kv: KvFormat = kv.parse().unwrap();
+        let cpu = load_in(&path, Team::new(2), kv);
+        let want = run(&cpu, &prompt, &[], 2);
+        let both = with_layers(&path, kv, Some(1));
+        let got = run(&both, &prompt, &[64], 2);
+        let off = difference(&got.logits, &want.logits);
+        let limit = if kv == KvFormat::Q8 { 4e-2 } else { 2e-3 };
+        assert!(off < limit, "{kv}: {off}");
+        let names = [&cpu, &both, &on_device(&path, kv)].map(Model::fingerprint);
+        assert!(names[0] != names[1] && names[1] != names[2], "law 5");
+        assert!(run(&both, &prompt, &[1, 65], 2) == run(&both, &prompt, &[], 2));
     }
 }

@@ -46,11 +46,16 @@ pub(crate) fn run(
 
 fn computed_on(device: &DeviceUse) -> String {
     match (&device.name, &device.reason) {
-        (Some(name), _) => format!(
-            "{name}, {} of {} free",
-            bytes(device.free_bytes),
-            bytes(device.total_bytes)
-        ),
+        (Some(name), reason) => {
+            let part = match (device.num_layers, reason) {
+                (Some(layers), Some(reason)) => {
+                    format!("{name} for the first {layers} layers ({reason})")
+                }
+                _ => name.clone(),
+            };
+            let (free, total) = (bytes(device.free_bytes), bytes(device.total_bytes));
+            format!("{part}, {free} of {total} free")
+        }
         (None, Some(reason)) => format!("the CPU: {reason}"),
         (None, None) => "the CPU".into(),
     }

@@ -38,6 +38,8 @@ pub struct Cache {
     pub(crate) rates: Rates,
     /// Why the CPU runs the model, where it was not chosen.
     pub(crate) cpu_reason: Option<String>,
+    /// Layers that a GPU runs, where it has not all.
+    pub(crate) device_layers: Option<usize>,
     pub(crate) reading: Reading,
 }
 
@@ -52,17 +54,20 @@ impl Cache {
         let slots_for_bytes =
             usize::try_from(pool_bytes).unwrap_or(usize::MAX) / layout.slot_bytes();
         // Two slots are the least that can copy a partly matching block.
-        let device = model.device().map(|decoder| Arc::clone(decoder.device()));
-        let pool = BlockPool::new(device, layout, slots_for_bytes.max(2))?;
+        let pool = BlockPool::new(model.pool(slots_for_bytes.max(2))?);
         let tree = PrefixTree::new(fingerprint);
         let writer = Writer::start(fingerprint, Arc::clone(&store));
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Where a GPU computes, all cores are free to read.
         let num_computing = match model.device() {
-            Some(_) => 0,
-            None => model.num_threads(),
+            Some(_) if !model.is_on_both() => 0,
+            _ => model.num_threads(),
         };
         let reading = Reading::of(&slot_format(&layout), num_computing, num_cores);
+        let reading = match model.is_on_both() {
+            true => reading.whole(),
+            false => reading,
+        };
         let mut cache = Self {
             model,
             fingerprint,
@@ -76,6 +81,7 @@ impl Cache {
             is_saving: false,
             rates: Rates::default(),
             cpu_reason: None,
+            device_layers: None,
             reading,
         };
         for block in cache.open_pool() {
@@ -112,15 +118,17 @@ impl Cache {
     pub(crate) fn device_bytes(&self) -> u64 {
         self.model.device().map_or(0, |decoder| {
             let weights = decoder.weights_bytes() + decoder.scratch_bytes();
-            (weights + self.pool.kv().reserved_bytes()) as u64
+            (weights + self.pool.kv().device_bytes()) as u64
         })
     }
 
-    /// The memory that the model and its pool lie in.
+    /// The memory that the model and its pool lie in; the machine's, where they lie in both.
     pub(crate) fn machine(&self) -> Option<Machine> {
         match self.model.device() {
-            Some(decoder) => Machine::of_device(decoder.device(), self.device_bytes()),
-            None => Machine::now(),
+            Some(decoder) if !self.model.is_on_both() => {
+                Machine::of_device(decoder.device(), self.device_bytes())
+            }
+            _ => Machine::now(),
         }
     }
 

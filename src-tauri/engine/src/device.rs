@@ -89,8 +89,10 @@ pub struct DeviceList {
 pub struct DeviceUse {
     /// The GPU's name; absent where the CPU computes.
     pub name: Option<String>,
-    /// Why it is the CPU; absent where that was chosen.
+    /// Why it is the CPU, or the GPU for some layers only; absent where that was chosen.
     pub reason: Option<String>,
+    /// Layers that the GPU computes, from the first on; absent where it computes all, or none.
+    pub num_layers: Option<usize>,
     /// The GPU's memory, in bytes.
     pub total_bytes: u64,
     /// What of it nobody holds, in bytes.
@@ -131,6 +133,8 @@ pub(crate) struct Devices {
 pub struct Chosen {
     /// The GPU; the CPU computes where there is none.
     pub device: Option<Arc<Device>>,
+    /// Layers of a model that it is to have, from the first on; all when absent.
+    pub num_layers: Option<usize>,
     /// Why there is none; absent where the CPU was chosen.
     pub reason: Option<String>,
 }
@@ -181,14 +185,14 @@ fn said(opened: Result<Arc<Device>, Unavailable>) -> Chosen {
             tracing::info!(device = device.info().name, "the GPU is used");
             Chosen {
                 device: Some(device),
-                reason: None,
+                ..Chosen::default()
             }
         }
         Err(reason) => {
             tracing::info!(%reason, "no CUDA device, using CPU");
             Chosen {
-                device: None,
                 reason: Some(reason.to_string()),
+                ..Chosen::default()
             }
         }
     }

@@ -24,6 +24,7 @@ mod limits;
 mod loading;
 pub mod machine;
 mod memory;
+mod offload;
 mod pins;
 mod plan;
 mod pool;

@@ -12,7 +12,8 @@ use crate::device::Chosen;
 use crate::limits::{MemoryLimits, reserve_context, reserves_context};
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
-use crate::plan::{Circumstances, MemoryPlan, kv_sizes};
+use crate::offload::Offload;
+use crate::plan::{CONVERSATION_TOKENS, Circumstances, MemoryPlan, kv_sizes};
 use crate::rates::Rates;
 use crate::worker::Worker;
 use crate::writer::lock;
@@ -40,6 +41,7 @@ impl Worker {
         let options = LoadOptions {
             kv: self.limits.kv.0,
             device: chosen.device,
+            device_layers: chosen.num_layers,
             ..LoadOptions::default()
         };
         let team = Team::new(self.threads);
@@ -51,34 +53,44 @@ impl Worker {
         self.open_cache(model, plan.pool_bytes)?;
         if let Some(cache) = &mut self.cache {
             cache.cpu_reason = chosen.reason;
+            cache.device_layers = chosen.num_layers;
         }
         self.last_used_ms = self.desk.now_ms();
         Ok(())
     }
 
-    /// What is to run a model file, and the plan for it: the chosen GPU, or the CPU where there is none or the model does not
-    /// fit into its memory.
+    /// What is to run a model file, and the plan for it: the chosen GPU; where the model does not fit into its memory, the GPU for
+    /// its first layers, as many as fit; the CPU where there is no GPU, or not even room for one layer.
     fn choose(&mut self, path: &Path) -> Result<(Chosen, MemoryPlan)> {
         let mut chosen = self.devices.get(self.limits.device, self.threads);
-        if let Some(device) = &chosen.device {
-            let plan = self.plan(path, Some(device))?;
-            let needed_bytes = plan.loaded_bytes() + least_pool_bytes(&plan);
-            let room_bytes = plan
-                .machine
-                .map_or(u64::MAX, |machine| machine.room_bytes());
-            if needed_bytes <= room_bytes {
-                return Ok((chosen, plan));
+        let Some(device) = &chosen.device else {
+            return Ok((chosen, self.plan(path, None)?));
+        };
+        let plan = self.plan(path, Some(device))?;
+        let needed_bytes = plan.loaded_bytes() + conversation_bytes(&plan);
+        let room = plan.machine.map(|machine| machine.room_bytes());
+        let Some(room_bytes) = room.filter(|room_bytes| needed_bytes > *room_bytes) else {
+            return Ok((chosen, plan));
+        };
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        chosen.reason = Some(format!(
+            "the model needs {} MiB and {} has {} MiB free; choose a smaller model, or close programs that use the GPU",
+            mib(needed_bytes),
+            device.info().name,
+            mib(room_bytes)
+        ));
+        let footprint = Footprint::read(path)?;
+        let of_host = self.plan(path, None)?;
+        match Offload::new(&plan, &footprint, room_bytes, conversation_bytes(&plan)) {
+            Some(offload) => {
+                chosen.num_layers = Some(offload.num_layers);
+                Ok((chosen, offload.plan(of_host)))
             }
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            chosen.reason = Some(format!(
-                "the model needs {} MiB and {} has {} MiB free; choose a smaller model, or close programs that use the GPU",
-                mib(needed_bytes),
-                device.info().name,
-                mib(room_bytes)
-            ));
-            chosen.device = None;
+            None => {
+                chosen.device = None;
+                Ok((chosen, of_host))
+            }
         }
-        Ok((chosen, self.plan(path, None)?))
     }
 
     /// An empty pool for a model, with what is known of how fast this machine restores its blocks.
@@ -207,6 +219,13 @@ impl Worker {
 fn least_pool_bytes(plan: &MemoryPlan) -> u64 {
     let two_blocks = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
     plan.reserved_bytes.max(two_blocks)
+}
+
+/// What a pool should have on a GPU: room for a conversation.
+fn conversation_bytes(plan: &MemoryPlan) -> u64 {
+    let tokens = CONVERSATION_TOKENS.min(plan.model_context_tokens);
+    let bytes = tokens * plan.kv.bytes_per_token;
+    bytes.min(plan.pool_bytes).max(least_pool_bytes(plan))
 }
 
 /// How a model may come.

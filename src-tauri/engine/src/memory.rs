@@ -87,15 +87,17 @@ impl MemoryStats {
             .count();
         self.model = Some(model.name().to_owned());
         self.weights_bytes = footprint.weights_bytes;
-        self.scratch_bytes = match model.device() {
-            Some(decoder) => decoder.scratch_bytes() as u64,
-            None => {
+        let on_device = model.device().map(|decoder| decoder.scratch_bytes() as u64);
+        let by_threads = match on_device {
+            Some(_) if !model.is_on_both() => 0,
+            _ => {
                 footprint.scratch_bytes(PREFILL_STEP_TOKENS as u64, model.num_threads() as u64)
                     + footprint.rope_bytes(1)
                     + footprint.tokenizer_bytes
                     + slot_bytes
             }
         };
+        self.scratch_bytes = on_device.unwrap_or(0) + by_threads;
         self.device = device_use(cache);
         self.pool = TierUse {
             budget_bytes: bytes(pool.num_slots()),
@@ -119,7 +121,8 @@ fn device_use(cache: &Cache) -> DeviceUse {
     let memory = decoder.device().memory().ok();
     DeviceUse {
         name: Some(decoder.device().info().name.clone()),
-        reason: None,
+        reason: cache.cpu_reason.clone(),
+        num_layers: cache.device_layers,
         total_bytes: memory.map_or(0, |memory| memory.total_bytes),
         free_bytes: memory.map_or(0, |memory| memory.free_bytes),
     }

@@ -4,10 +4,8 @@
 //! asked of the system chunk by chunk as slots are needed, and a chunk whose slots are all free is given back.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use kernels::cuda::Device;
-use kernels::{KvLayout, KvPool};
+use kernels::KvPool;
 
 use crate::{Error, Result};
 
@@ -25,18 +23,16 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `num_slots` free slots, which has no memory yet; in that of a GPU, where there is one.
-    ///
-    /// # Errors
-    /// When so many slots cannot be.
-    pub fn new(device: Option<Arc<Device>>, layout: KvLayout, num_slots: usize) -> Result<Self> {
-        Ok(Self {
-            kv: KvPool::on(device, layout, num_slots)?,
+    /// A pool of free slots, which has no memory yet.
+    pub fn new(kv: KvPool) -> Self {
+        let num_slots = kv.num_slots();
+        Self {
+            kv,
             refs: vec![0; num_slots],
             free: (0..num_slots as u32).collect(),
             num_reserved: 0,
             allocations_left: None,
-        })
+        }
     }
 
     /// The memory behind the slots, for the kernels.
@@ -169,7 +165,7 @@ impl BlockPool {
 
 #[cfg(test)]
 mod tests {
-    use kernels::{KvFormat, KvLayout};
+    use kernels::{KvFormat, KvLayout, KvPool};
 
     use super::BlockPool;
 
@@ -182,7 +178,7 @@ mod tests {
             format: KvFormat::F16,
         };
         assert_eq!(layout.slot_bytes(), 8 << 20);
-        BlockPool::new(None, layout, num_slots).unwrap()
+        BlockPool::new(KvPool::new(layout, num_slots).unwrap())
     }
 
     #[test]

@@ -45,6 +45,14 @@ impl Reading {
         }
     }
 
+    /// One slot after the other, as a whole, before anything is computed: for slots that lie in two memories.
+    pub(crate) fn whole(self) -> Self {
+        Self {
+            is_beside: false,
+            ..self
+        }
+    }
+
     /// Reads a plan into the parts of its slots, and says how long that took.
     fn run(&self, plan: &ReadPlan, parts: Vec<Vec<Part<'_>>>) -> (ReadOutcome, Duration) {
         let start = Instant::now();

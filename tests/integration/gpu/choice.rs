@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tests::{Cli, Subject};
 
-use super::{chat, memory};
+use super::{chat, engine_beside_driver, memory};
 
 /// The command line beside a driver with these properties.
 fn cli(home: &Path, driver: &[(&str, &str)]) -> Cli {
@@ -75,8 +75,8 @@ fn a_gpu_that_cannot_be_used_leaves_the_cpu_to_answer() {
         ("PTX_DRIVER_LAUNCHES", "1"),
         ("PTX_DRIVER_COMPUTE_CAPABILITY", "61"),
         ("PTX_DRIVER_VERSION", "11080"),
-        // No model fits.
-        ("PTX_DRIVER_MEMORY_BYTES", "3000000"),
+        // Not even a layer fits.
+        ("PTX_DRIVER_MEMORY_BYTES", "300000"),
     ] {
         assert_eq!(answer(&[broken]), without, "{broken:?}");
     }
@@ -100,4 +100,25 @@ fn the_engine_says_what_computes_and_gives_the_gpu_back() {
     // The next turn loads it again and goes on from the blocks on disk.
     let reply = chat.say("And then?");
     assert!(reply.prefill.restored > 0);
+}
+
+#[test]
+fn a_model_that_does_not_fit_has_its_first_layers_on_the_gpu_and_goes_on_after_a_restart() {
+    let mut chat = chat();
+    let folder = tempfile::tempdir().expect("folder");
+    let program = engine_beside_driver(folder.path(), "export PTX_DRIVER_MEMORY_BYTES=2000000");
+    let mut replies = Vec::new();
+    for _ in 0..2 {
+        chat.restart_as(program.clone());
+        replies.push(chat.say("Hello, and then?"));
+        let device = memory(&chat).device;
+        assert_eq!(device.num_layers, Some(1), "{device:?}");
+        let reason = device.reason.expect("why not all of them");
+        assert!(reason.contains("MiB free"), "{reason}");
+    }
+    assert_eq!(
+        replies[0].prefill.restored, 0,
+        "of another number of layers"
+    );
+    assert!(replies[1].prefill.restored > 0);
 }

@@ -105,14 +105,19 @@ export class Memory {
   }
 }
 
+/** Whether weights and working pool are in a GPU's memory alone. */
+function isOnGpu(stats: MemoryStats): boolean {
+  return stats.device.name !== null && stats.device.num_layers === null;
+}
+
 /** All of the memory that the working pool is in, where it is known. */
 export function totalBytes(stats: MemoryStats): number | null {
-  return stats.device.name === null ? (stats.machine?.total_bytes ?? null) : stats.device.total_bytes;
+  return !isOnGpu(stats) ? (stats.machine?.total_bytes ?? null) : stats.device.total_bytes;
 }
 
 /** What other programs hold of it. */
 function othersBytes(stats: MemoryStats): number | null {
-  if (stats.device.name === null) return stats.others_bytes;
+  if (!isOnGpu(stats)) return stats.others_bytes;
   const own = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
   return Math.max(0, stats.device.total_bytes - stats.device.free_bytes - own);
 }

@@ -7,11 +7,12 @@ use crate::layer::{Phase, Place};
 use crate::{BLOCK_TOKENS, Error, Result};
 
 impl Decoder {
-    /// Runs the tokens of a whole sequence, and finds from their keys and queries what balances keys.
+    /// Runs the tokens of a whole sequence, and finds from their keys and queries what balances keys; also what the layers
+    /// give, `[n, hidden]`.
     ///
     /// # Errors
     /// As `forward`.
-    pub fn measure(&self, tokens: &[u32], place: Place) -> Result<KeyBalance> {
+    pub fn measure(&self, tokens: &[u32], place: Place) -> Result<(KeyBalance, Vec<f32>)> {
         let block_angles = BLOCK_TOKENS * self.layout.head_dim / 2;
         if place.offset != 0 || place.cos.len().min(place.sin.len()) < block_angles {
             return Err(Error::argument(
@@ -51,6 +52,7 @@ impl Decoder {
             self.run(&launches)?;
         }
         let angles = (place.cos, place.sin);
-        Ok(KeyBalance::of(&sums, angles, self.params.rope_kind))
+        let balance = KeyBalance::of(&sums, angles, self.params.rope_kind);
+        Ok((balance, self.stream(&state, tokens.len())?))
     }
 }

@@ -100,7 +100,11 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
             head_dim: 32,
             format,
         };
-        let pools = [None, Some(device())].map(|on| KvPool::on(on, layout, 3).unwrap());
+        let pools = [
+            KvPool::new(layout, 3).unwrap(),
+            KvPool::on(device(), 2, layout, 3).unwrap(),
+            KvPool::on(device(), 1, layout, 3).unwrap(),
+        ];
         for num_tokens in [0, 1, 15, 16, 37, 63, BLOCK_TOKENS] {
             let slots = pools.each_ref().map(|pool| {
                 let len = pool.layout().slot_bytes();
@@ -126,9 +130,17 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
                     out
                 })
             });
-            assert!(slots[0] == slots[1], "{format} {num_tokens}");
+            assert!(
+                slots[0] == slots[1] && slots[0] == slots[2],
+                "{format} {num_tokens}"
+            );
         }
-        assert_eq!(pools[0].reserved_bytes(), pools[1].reserved_bytes());
+        let reserved = pools.each_ref().map(KvPool::reserved_bytes);
+        assert!(reserved[0] == reserved[1] && reserved[0] == reserved[2]);
+        assert_eq!(
+            pools.each_ref().map(KvPool::device_bytes),
+            [0, reserved[0], reserved[0] / 2]
+        );
         for pool in &pools {
             assert!(pool.copy_slot(0, 0, 1).is_err());
             assert!(

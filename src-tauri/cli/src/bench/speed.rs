@@ -1,6 +1,5 @@
 //! `bench prefill` and `bench decode`: the model over a pool, without sessions, history or disk.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use engine::PREFILL_STEP_TOKENS;
@@ -235,8 +234,7 @@ impl Track {
             )));
         }
         let num_slots = (depth + tokens).div_ceil(BLOCK_TOKENS);
-        let device = model.device().map(|decoder| Arc::clone(decoder.device()));
-        let pool = KvPool::on(device, model.kv_layout(), num_slots)?;
+        let pool = model.pool(num_slots)?;
         (0..num_slots as u32).try_for_each(|slot| pool.reserve(slot))?;
         let mut random = Text::new(3);
         let mut payload = vec![0; model.kv_layout().slot_bytes()];
