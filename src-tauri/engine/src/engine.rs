@@ -243,7 +243,7 @@ impl Engine {
     /// [`Error::Stopped`].
     pub fn memory(&self) -> Result<MemoryStats> {
         match self.ask(Request::Memory)? {
-            Answer::Memory(stats) => Ok(stats),
+            Answer::Memory(stats) => Ok(*stats),
             _ => Err(Error::Stopped),
         }
     }

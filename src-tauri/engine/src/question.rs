@@ -92,7 +92,7 @@ pub(crate) fn answer(
             Ok(Answer::Privacy(state))
         }
         Request::Devices => Ok(Answer::Devices(DeviceList::now())),
-        Request::Memory => Ok(Answer::Memory(MemoryStats::of(cache, store))),
+        Request::Memory => Ok(Answer::Memory(Box::new(MemoryStats::of(cache, store)))),
         _ => Ok(Answer::CacheStats(lock(store).stats())),
     }
 }

@@ -144,7 +144,7 @@ pub enum Answer {
     /// To `CacheStats`.
     CacheStats(CacheStats),
     /// To `Memory`.
-    Memory(MemoryStats),
+    Memory(Box<MemoryStats>),
     /// To `Devices`.
     Devices(DeviceList),
     /// To `Release`.

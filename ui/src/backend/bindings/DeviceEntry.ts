@@ -5,4 +5,15 @@ import type { DeviceChoice } from "./DeviceChoice";
  * A GPU of this machine.
  */
 export type DeviceEntry = { 
-choice: DeviceChoice, name: string, memory_bytes: number, };
+/**
+ * By which it is chosen: `cuda:0`.
+ */
+choice: DeviceChoice, 
+/**
+ * As the driver calls it.
+ */
+name: string, 
+/**
+ * All of its memory, in bytes.
+ */
+memory_bytes: number, };

@@ -21,4 +21,8 @@ idle_minutes: number | null,
 /**
  * Format of keys and values, where the model can have it: `f16`, `bf16`, `q8`, `q4`, or `keys/values`.
  */
-kv: KvChoice, device: DeviceChoice, };
+kv: KvChoice, 
+/**
+ * What is to compute, and so whose memory the working pool takes: `auto`, `cpu`, or `cuda:0`.
+ */
+device: DeviceChoice, };

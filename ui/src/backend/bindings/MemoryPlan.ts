@@ -43,7 +43,11 @@ scratch_bytes: number,
 /**
  * Tokenizer and the program itself.
  */
-runtime_bytes: number, is_on_device: boolean, 
+runtime_bytes: number, 
+/**
+ * Whether it is a GPU's memory that is planned; what the program itself takes is in the machine's then, and not in the total.
+ */
+is_on_device: boolean, 
 /**
  * All of the above; of the context and what is reserved the larger.
  */

@@ -42,4 +42,8 @@ machine: Machine | null,
 /**
  * What other programs hold; absent where the system does not say.
  */
-others_bytes: number | null, device: DeviceUse, };
+others_bytes: number | null, 
+/**
+ * What runs the loaded model. On a GPU, weights, scratch and the working pool lie in its memory.
+ */
+device: DeviceUse, };
