@@ -10,6 +10,7 @@
 
 mod measure;
 mod panels;
+mod place;
 mod rows;
 pub(crate) mod shapes;
 #[cfg(test)]
@@ -28,10 +29,9 @@ use crate::quantized::{Activations, Input, Rounding};
 use crate::rms_norm::rms_norm;
 use crate::rope::{RopeKind, rope};
 use crate::team::{Member, Team};
-use crate::{
-    AttentionParams, BLOCK_TOKENS, Error, KvLayout, KvPool, Path, QuantizedMatrix, Result,
-};
+use crate::{AttentionParams, BLOCK_TOKENS, Error, KvLayout, Path, QuantizedMatrix, Result};
 use panels::Panels;
+pub use place::{Phase, Place};
 
 const OP: &str = "layers";
 
@@ -91,31 +91,6 @@ pub struct Layers {
     hidden: usize,
     inner: usize,
     balance: Option<KeyBalance>,
-}
-
-/// What a call is about. On a GPU other kernels prefill than decode, so that a token's last bits depend on it; on the CPU nothing
-/// does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// A prompt, or a part of it, however long.
-    Prefill,
-    /// A token that was sampled.
-    Decode,
-}
-
-/// Where the tokens of a call stand.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// Position of the first.
-    pub offset: usize,
-    /// The keys and values of their sequence.
-    pub pool: &'a KvPool,
-    /// Its slots.
-    pub table: &'a [u32],
-    /// Cosines of the rotary angles `[positions, head_dim / 2]`, from position 0 on, to the end of the last token's block.
-    pub cos: &'a [f32],
-    /// Sines, as `cos`.
-    pub sin: &'a [f32],
 }
 
 impl Layers {

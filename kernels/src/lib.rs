@@ -7,9 +7,9 @@
 //! neighbour, thread count or instruction set computed it, since it is accumulated in one fixed order.
 //!
 //! Operations are written once, over sixteen lanes (`lanes`), and compiled for each instruction set; `cpu` chooses at run
-//! time. The crate knows no file, token or tokenizer: who holds which slot and where weights come from is the caller's
-//! business. It does not compute on devices other than the CPU: [`cuda`] holds the kernels for GPUs and how they are launched,
-//! and whoever has a driver launches them.
+//! time. What the CPU does so, [`cuda`] does on NVIDIA GPUs, over the same packed weights and the same blocks, with kernels and an
+//! order of sums of its own. The crate knows no file, token or tokenizer: who holds which slot and where weights come from is
+//! the caller's business.
 
 mod arena;
 mod attention;

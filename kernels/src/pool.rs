@@ -3,6 +3,7 @@
 //! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
 mod fill;
+mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -12,6 +13,7 @@ use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
 pub(crate) use fill::Filling;
 pub use fill::Part;
+pub(crate) use memory::Memory;
 
 /// Bytes of a chunk, as far as whole slots allow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -424,38 +426,6 @@ fn copy_tokens(layout: &KvLayout, side: Side, tokens: usize, from: &[u8], to: &m
     };
     runs(quants, if dtype.is_rotated() { 4 } else { 2 }, to_quants);
     runs(scales, 2, to_scales);
-}
-
-/// The memory of a pool's slots, as threads see it that share the writing.
-#[derive(Clone, Copy)]
-pub(crate) struct Memory<'a> {
-    /// Slots that others write meanwhile.
-    pub(crate) filling: Option<&'a Filling>,
-    /// Null where there is none.
-    chunks: &'a [*mut u8],
-    slots_per_chunk: usize,
-    slot_bytes: usize,
-}
-
-// SAFETY: threads touch disjoint bytes, by the contract of the accessor.
-unsafe impl Send for Memory<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Memory<'_> {}
-
-impl Memory<'_> {
-    /// Where a slot's bytes begin; it has memory (see `KvPool::check_table`). Whoever uses the pointer keeps to bytes that no
-    /// other thread writes meanwhile.
-    #[inline(always)]
-    pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
-        let (chunk, at) = (
-            slot as usize / self.slots_per_chunk,
-            slot as usize % self.slots_per_chunk,
-        );
-        let chunk = self.chunks[chunk];
-        assert!(!chunk.is_null());
-        // SAFETY: inside the chunk.
-        unsafe { chunk.add(at * self.slot_bytes) }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QTensor};
 
 use super::*;
+use crate::KvPool;
 use crate::random::{bits, floats};
 use crate::{Arena, KvDtype, KvFormat};
 

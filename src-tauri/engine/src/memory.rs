@@ -27,7 +27,8 @@ pub struct TierUse {
     pub cached_bytes: u64,
 }
 
-/// What memory is used for. On the CPU the working pool lies in memory; there is no tier between it and the disk.
+/// What memory is used for. The working pool lies in the machine's memory, or in a GPU's; there is no tier between it and the
+/// disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct MemoryStats {
     /// The loaded model; none when absent, and then the working pool is empty.

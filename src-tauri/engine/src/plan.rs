@@ -1,7 +1,7 @@
 //! The memory plan: what a model will take, before it is loaded, and what fits into this machine.
 //!
-//! On the CPU there are two tiers: memory, where weights, working pool and everything else lie, and disk, where the
-//! block store is. The plan is arithmetic over numbers that are handed in; it reads no weights and changes nothing.
+//! There are two tiers: memory, where weights and working pool lie (the machine's, or a GPU's), and disk, where the block store
+//! is. The plan is arithmetic over numbers that are handed in; it reads no weights and changes nothing.
 
 use kernels::{BLOCK_TOKENS, KvFormat};
 use models::{Footprint, ModelInfo};

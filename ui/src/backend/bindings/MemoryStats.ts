@@ -4,7 +4,8 @@ import type { Machine } from "./Machine";
 import type { TierUse } from "./TierUse";
 
 /**
- * What memory is used for. On the CPU the working pool lies in memory; there is no tier between it and the disk.
+ * What memory is used for. The working pool lies in the machine's memory, or in a GPU's; there is no tier between it and the
+ * disk.
  */
 export type MemoryStats = { 
 /**
