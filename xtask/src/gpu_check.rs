@@ -11,29 +11,24 @@ use serde_json::Value;
 use crate::workspace::Workspace;
 use crate::{Result, process};
 
-/// Binaries of the release build, and the packages, features and targets that make them.
-const BUILT: [(&str, &[&str]); 4] = [
+/// What cargo is asked for, and the names of the executables that it gives.
+const BUILT: [(&[&str], &[&str]); 2] = [
     (
-        "reprise-cli",
-        &["build", "-p", "reprise-cli", "--bin", "reprise-cli"],
-    ),
-    (
-        "synthetic",
         &[
             "build",
             "-p",
+            "reprise-cli",
+            "-p",
             "models",
             "--features",
-            "tiny",
-            "--example",
-            "synthetic",
+            "models/tiny",
         ],
+        &["--bin=reprise-cli", "--example=synthetic"],
     ),
     (
-        "suite",
-        &["test", "--no-run", "-p", "models", "--test", "suite"],
+        &["test", "--no-run", "-p", "models", "-p", "tests"],
+        &["--test=suite", "--test=gpu"],
     ),
-    ("gpu", &["test", "--no-run", "-p", "tests", "--test", "gpu"]),
 ];
 
 /// Builds and copies them, without what only a debugger reads, to `gpu-check` in the target folder.
@@ -41,11 +36,18 @@ pub(crate) fn gpu_check() -> Result<()> {
     let workspace = Workspace::open()?;
     let folder = workspace.target.join("gpu-check");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    for (name, arguments) in BUILT {
-        let built = build(&workspace, name, arguments)?;
-        let to = folder.join(name);
-        fs::copy(&built, &to).map_err(|error| format!("{}: {error}", built.display()))?;
-        process::run(Command::new("strip").arg(&to))?;
+    for (arguments, targets) in BUILT {
+        let built = build(&workspace, arguments, targets)?;
+        for target in targets {
+            let name = target.split('=').next_back().unwrap_or(target);
+            let (_, from) = built
+                .iter()
+                .find(|(built, _)| built == name)
+                .ok_or_else(|| format!("cargo built no {name}"))?;
+            let to = folder.join(name);
+            fs::copy(from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
+            process::run(Command::new("strip").arg(&to))?;
+        }
     }
     println!(
         "built; where the GPU is, run tests/gpu/check.sh {}",
@@ -54,23 +56,25 @@ pub(crate) fn gpu_check() -> Result<()> {
     Ok(())
 }
 
-/// Path of the executable that cargo says it has built under that name.
-fn build(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+/// Names and paths of the executables that cargo builds.
+fn build(
+    workspace: &Workspace,
+    arguments: &[&str],
+    targets: &[&str],
+) -> Result<Vec<(String, PathBuf)>> {
     let messages = process::output(
         Command::new("cargo")
             .args(arguments)
-            .args([
-                "--release",
-                "--locked",
-                "--message-format",
-                "json-render-diagnostics",
-            ])
+            .args(targets)
+            .args(["--release", "--locked"])
+            .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&workspace.root),
     )?;
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == name)
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| format!("cargo built no {name}"))
+    let executable = |message: Value| {
+        let name = message["target"]["name"].as_str()?.to_owned();
+        Some((name, PathBuf::from(message["executable"].as_str()?)))
+    };
+    let messages = messages.lines();
+    let messages = messages.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(messages.filter_map(executable).collect())
 }

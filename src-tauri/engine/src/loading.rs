@@ -35,7 +35,9 @@ impl Worker {
                 free_bytes: plan.pool_bytes,
             });
         }
-        if let Admitted::Alone = admit(plan.loaded_bytes(), plan.machine)? {
+        let admitted = admit(plan.loaded_bytes(), plan.machine)?;
+        // Where the GPU gets a part only, all that it has is counted on.
+        if admitted == Admitted::Alone || chosen.num_layers.is_some() {
             self.unload();
         }
         let options = LoadOptions {
