@@ -54,6 +54,23 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
+    /// Whether weights and working pool are in a GPU's memory alone.
+    pub fn is_on_device(&self) -> bool {
+        self.device.name.is_some() && self.device.num_layers.is_none()
+    }
+
+    /// The memory in which another model would be planned: that of the GPU, where it has the loaded one.
+    pub fn planned_machine(&self) -> Option<Machine> {
+        match self.is_on_device() {
+            false => self.machine,
+            true => Some(Machine {
+                total_bytes: self.device.total_bytes,
+                available_bytes: self.device.free_bytes,
+                process_bytes: self.weights_bytes + self.scratch_bytes + self.pool.reserved_bytes,
+            }),
+        }
+    }
+
     /// Counts what `cache` holds, and asks the store and the machine.
     pub(crate) fn of(cache: Option<&Cache>, store: &Mutex<BlockStore>) -> Self {
         let machine = Machine::now();

@@ -37,8 +37,8 @@ pub(crate) fn plan_model(
     let stats = app.engine.memory()?;
     let around = Circumstances {
         // As the engine's process sees it: what that holds would be given back for another model.
-        machine: stats.machine,
-        is_on_device: stats.device.name.is_some(),
+        machine: stats.planned_machine(),
+        is_on_device: stats.is_on_device(),
         threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
         reserves_context: reserves_context(&app.history(), &name)?,
