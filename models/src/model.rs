@@ -200,9 +200,10 @@ impl Model {
         self.decoder.pool(self.layout, num_slots)
     }
 
-    /// Runs `tokens` (not empty), a prompt or a part of one, at position `offset` of the sequence whose slots are `table`; the keys and values before
-    /// `offset` must be there. Writes those of all tokens; returns the logits of the last one [vocab_size]. The pool's format
-    /// may be another than `kv_layout`'s, but its blocks are not those of this model's fingerprint then.
+    /// Runs `tokens` (not empty), a prompt or a part of one, at position `offset` of the sequence whose slots are `table`; the
+    /// keys and values before `offset` must be there. Writes those of all tokens; returns the logits of the last one
+    /// [vocab_size]. The pool's format may be another than `kv_layout`'s, but its blocks are not those of this model's
+    /// fingerprint then.
     pub fn forward(
         &self,
         tokens: &[u32],
@@ -210,7 +211,8 @@ impl Model {
         pool: &KvPool,
         table: &[u32],
     ) -> Result<Vec<f32>> {
-        self.last_logits(tokens, offset, (pool, table), Phase::Prefill)
+        let place = self.place(tokens, offset, pool, table)?;
+        self.decoder.forward(tokens, place, Phase::Prefill, true)
     }
 
     /// As `forward`, for tokens that were sampled: on a GPU with the kernels for one at a time.
@@ -221,7 +223,8 @@ impl Model {
         pool: &KvPool,
         table: &[u32],
     ) -> Result<Vec<f32>> {
-        self.last_logits(tokens, offset, (pool, table), Phase::Decode)
+        let place = self.place(tokens, offset, pool, table)?;
+        self.decoder.forward(tokens, place, Phase::Decode, true)
     }
 
     /// Runs the last token of a timeline, which was sampled, after those before it, and samples the next one: on a GPU there,
@@ -235,29 +238,8 @@ impl Model {
     ) -> Result<u32> {
         let offset = recent.len().saturating_sub(1);
         let token = &recent[offset..];
-        self.check(token, offset, pool, table)?;
-        let place = Place {
-            offset,
-            pool,
-            table,
-        };
+        let place = self.place(token, offset, pool, table)?;
         self.decoder.next(token, place, sampler, recent)
-    }
-
-    fn last_logits(
-        &self,
-        tokens: &[u32],
-        offset: usize,
-        (pool, table): (&KvPool, &[u32]),
-        phase: Phase,
-    ) -> Result<Vec<f32>> {
-        self.check(tokens, offset, pool, table)?;
-        let place = Place {
-            offset,
-            pool,
-            table,
-        };
-        self.decoder.forward(tokens, place, phase, true)
     }
 
     /// As `forward`, but the logits of every token, [n] of [vocab_size].
@@ -268,15 +250,26 @@ impl Model {
         pool: &KvPool,
         table: &[u32],
     ) -> Result<Vec<Vec<f32>>> {
-        self.check(tokens, offset, pool, table)?;
-        let place = Place {
-            offset,
-            pool,
-            table,
-        };
+        let place = self.place(tokens, offset, pool, table)?;
         let logits = self.decoder.forward(tokens, place, Phase::Prefill, false)?;
         let rows = logits.chunks_exact(self.config.vocab_size);
         Ok(rows.map(<[f32]>::to_vec).collect())
+    }
+
+    /// Where tokens stand; an error if they, the pool and the table do not fit the model and each other.
+    fn place<'a>(
+        &self,
+        tokens: &[u32],
+        offset: usize,
+        pool: &'a KvPool,
+        table: &'a [u32],
+    ) -> Result<Place<'a>> {
+        self.check(tokens, offset, pool, table)?;
+        Ok(Place {
+            offset,
+            pool,
+            table,
+        })
     }
 
     fn check(&self, tokens: &[u32], offset: usize, pool: &KvPool, table: &[u32]) -> Result<()> {
