@@ -1,12 +1,17 @@
 //! Memory asked of the system: zeroed, taken as it is first written, and given back for certain.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::cuda::Device;
 
 /// A stretch of memory that begins on a page.
 #[derive(Debug)]
 pub(crate) struct Pages {
     bytes: NonNull<u8>,
     len: usize,
+    /// Who gave it, where a device copies to and from it directly.
+    pinned_by: Option<Arc<Device>>,
 }
 
 // SAFETY: it owns its memory; who writes which bytes is the callers' agreement.
@@ -20,7 +25,27 @@ impl Pages {
         let bytes = imp::take(len)?;
         // SAFETY: just taken, zeroed.
         crate::large_pages::advise(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), len) });
-        Some(Pages { bytes, len })
+        Some(Pages {
+            bytes,
+            len,
+            pinned_by: None,
+        })
+    }
+
+    /// As `new`, of memory that a device copies to and from directly; the system lets it stay where it is, and has only so much.
+    pub(crate) fn pinned(device: &Arc<Device>, len: usize) -> Option<Pages> {
+        let bytes = NonNull::new(device.allocate_pinned(len)?)?;
+        // SAFETY: just taken.
+        unsafe { bytes.write_bytes(0, len) };
+        Some(Pages {
+            bytes,
+            len,
+            pinned_by: Some(Arc::clone(device)),
+        })
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned_by.is_some()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,8 +59,11 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: taken with this length, and nobody holds it after its owner.
-        unsafe { imp::give_back(self.bytes, self.len) }
+        match &self.pinned_by {
+            Some(device) => device.free_pinned(self.bytes.as_ptr()),
+            // SAFETY: taken with this length, and nobody holds it after its owner.
+            None => unsafe { imp::give_back(self.bytes, self.len) },
+        }
     }
 }
 

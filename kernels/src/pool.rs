@@ -2,13 +2,13 @@
 //!
 //! Memory comes in chunks of several slots, asked of the system when one of them is first needed and given back as a whole.
 
+mod copy;
 mod fill;
 mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cuda::{Device, DeviceSlots};
-use crate::layout::{BLOCK_TILES, Side, TILE_TOKENS};
 use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
 pub(crate) use fill::Filling;
@@ -27,6 +27,8 @@ pub struct KvPool {
     /// Readers share it; whoever writes slots has it alone. Empty where the slots are on a device.
     chunks: RwLock<Vec<Option<Pages>>>,
     on_device: Option<DeviceSlots>,
+    /// Copies to and from these slots directly, where the memory could be had so.
+    pinned_by: Option<Arc<Device>>,
     /// Slots that are being filled: set with `chunks` alone in hand, so that whoever has these knows.
     filling: Mutex<Option<Arc<Filling>>>,
 }
@@ -61,6 +63,7 @@ impl KvPool {
             slots_per_chunk,
             chunks: RwLock::new(chunks.collect()),
             on_device: None,
+            pinned_by: None,
             filling: Mutex::default(),
         })
     }
@@ -100,6 +103,18 @@ impl KvPool {
                 chunks,
             )),
             ..pool
+        })
+    }
+
+    /// As `new`, in memory of the host that a device copies to and from at the speed of its link, where the system has such
+    /// memory to give.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn beside(device: Arc<Device>, layout: KvLayout, num_slots: usize) -> Result<Self> {
+        Ok(Self {
+            pinned_by: Some(device),
+            ..Self::new(layout, num_slots)?
         })
     }
 
@@ -160,7 +175,10 @@ impl KvPool {
         let mut chunks = self.write();
         if chunks[chunk].is_none() {
             let bytes = num_slots * self.layout.slot_bytes();
-            chunks[chunk] = Some(Pages::new(bytes).ok_or(Error::Memory { bytes })?);
+            let pinned = self.pinned_by.as_ref();
+            let pages = pinned.and_then(|device| Pages::pinned(device, bytes));
+            let pages = pages.or_else(|| Pages::new(bytes));
+            chunks[chunk] = Some(pages.ok_or(Error::Memory { bytes })?);
         }
         Ok(())
     }
@@ -251,54 +269,6 @@ impl KvPool {
         Ok(())
     }
 
-    /// Copies the first `num_tokens` tokens from one slot to another; the rest of the other becomes 0.
-    ///
-    /// # Errors
-    /// When there are no such slots, they have no memory, or `num_tokens` exceeds a block.
-    pub fn copy_slot(&self, from: u32, to: u32, num_tokens: usize) -> Result<()> {
-        const OP: &str = "copy slot";
-        if num_tokens > BLOCK_TOKENS {
-            let reason = format!("{num_tokens} tokens do not fit a block of {BLOCK_TOKENS}");
-            return Err(Error::argument(OP, reason));
-        }
-        if from == to {
-            return Err(Error::argument(OP, "a slot onto itself"));
-        }
-        if let Some(slots) = &self.on_device {
-            self.check_free(OP, from)?;
-            self.check_free(OP, to)?;
-            return slots.copy(from, to, num_tokens);
-        }
-        let chunks = self.write();
-        let (from, to) = (self.slot(OP, &chunks, from)?, self.slot(OP, &chunks, to)?);
-        let layout = &self.layout;
-        // SAFETY: both slots are ours while we have the lock, and they do not overlap.
-        let (from, to) = unsafe {
-            let len = layout.slot_bytes();
-            (
-                std::slice::from_raw_parts(from, len),
-                std::slice::from_raw_parts_mut(to, len),
-            )
-        };
-        for layer in 0..layout.num_layers {
-            for side in [Side::Key, Side::Value] {
-                for tile in 0..BLOCK_TILES {
-                    let tokens = num_tokens.saturating_sub(tile * TILE_TOKENS);
-                    for head in 0..layout.num_kv_heads {
-                        let range = layout.tile(side, layer, tile, head);
-                        let (from, to) = (&from[range.clone()], &mut to[range]);
-                        match tokens {
-                            0 => to.fill(0),
-                            TILE_TOKENS.. => to.copy_from_slice(from),
-                            _ => copy_tokens(layout, side, tokens, from, to),
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Calls `f` with the memory of all slots, for threads that write different tokens at once.
     pub(crate) fn with_memory<T>(&self, f: impl FnOnce(Memory<'_>) -> T) -> T {
         let chunks = self.write();
@@ -357,6 +327,12 @@ impl KvPool {
         self.address(op, chunks, slot)
     }
 
+    /// Whether a device copies to and from a slot directly.
+    fn is_pinned(&self, chunks: &[Option<Pages>], slot: u32) -> bool {
+        let pages = chunks.get(slot as usize / self.slots_per_chunk);
+        pages.is_some_and(|pages| pages.as_ref().is_some_and(Pages::is_pinned))
+    }
+
     /// An error unless there is such a slot and nobody is filling it.
     fn check_free(&self, op: &'static str, slot: u32) -> Result<()> {
         match self.filling() {
@@ -399,33 +375,6 @@ impl KvPool {
         let reason = format!("{len} bytes for a slot of {}", self.layout.slot_bytes());
         Err(Error::argument(op, reason))
     }
-}
-
-/// Copies the first tokens of a tile; the others become 0.
-fn copy_tokens(layout: &KvLayout, side: Side, tokens: usize, from: &[u8], to: &mut [u8]) {
-    let dtype = layout.dtype(side);
-    let (quants, scales) = match dtype.is_rotated() {
-        true => from.split_at(layout.quant_bytes(side)),
-        false => (from, &from[..0]),
-    };
-    let (to_quants, to_scales) = to.split_at_mut(quants.len());
-    // A token's bytes stand in as many runs as the tile has rows: lanes of keys, rows of values.
-    let runs = |bytes: &[u8], run: usize, to: &mut [u8]| match side {
-        Side::Key => {
-            let rows = bytes.chunks_exact(TILE_TOKENS * run);
-            for (from, to) in rows.zip(to.chunks_exact_mut(TILE_TOKENS * run)) {
-                to[..tokens * run].copy_from_slice(&from[..tokens * run]);
-                to[tokens * run..].fill(0);
-            }
-        }
-        Side::Value => {
-            let cut = bytes.len() / TILE_TOKENS * tokens;
-            to[..cut].copy_from_slice(&bytes[..cut]);
-            to[cut..].fill(0);
-        }
-    };
-    runs(quants, if dtype.is_rotated() { 4 } else { 2 }, to_quants);
-    runs(scales, 2, to_scales);
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(crate) struct Device {
     /// Buffers and their sizes, by address.
     buffers: BTreeMap<u64, (Buffer, usize)>,
     used_bytes: usize,
+    /// Pinned memory of the host, by address.
+    pinned: HashMap<usize, Box<[u64]>>,
     modules: Vec<Module>,
     functions: Vec<Function>,
     launches: u64,
@@ -123,6 +125,22 @@ impl Device {
         self.memory.give_back(buffer);
         self.used_bytes -= bytes;
         self.check()
+    }
+
+    /// Memory of the host; what it holds is of no meaning.
+    pub(crate) fn pin(&mut self, bytes: usize) -> Result<*mut u64> {
+        self.check()?;
+        let mut memory = vec![u64::MAX; bytes.div_ceil(8)].into_boxed_slice();
+        let address = memory.as_mut_ptr();
+        self.pinned.insert(address.addr(), memory);
+        Ok(address)
+    }
+
+    pub(crate) fn unpin(&mut self, address: *mut u64) -> Result<()> {
+        match self.pinned.remove(&address.addr()) {
+            Some(_) => Ok(()),
+            None => Err(Fault::Access(format!("{address:?} is not pinned"))),
+        }
     }
 
     pub(crate) fn write(&mut self, to: u64, bytes: &[u8]) -> Result<()> {

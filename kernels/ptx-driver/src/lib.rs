@@ -247,17 +247,19 @@ driver! {
         })
     }
 
-    /// Memory of the host.
+    /// Memory of the host of no meaning.
     fn cuMemHostAlloc(bytes: *mut *mut c_void, len: usize, _flags: c_uint) {
-        let memory = vec![0u64; len.div_ceil(8)].into_boxed_slice();
-        // It has no length when it comes back, so that it stays: a program has a few pieces.
-        // SAFETY: the caller's promise.
-        unsafe { answer(bytes, Box::leak(memory).as_mut_ptr().cast()) }
+        on_device(|device| {
+            let pinned = device.pin(len)?;
+            // SAFETY: the caller's promise.
+            unsafe { answer(bytes, pinned.cast()) };
+            Ok(())
+        })
     }
 
-    /// Nothing, see above.
-    fn cuMemFreeHost(_bytes: *mut c_void) {
-        SUCCESS
+    /// Gives it back.
+    fn cuMemFreeHost(bytes: *mut c_void) {
+        on_device(|device| device.unpin(bytes.cast()))
     }
 
     /// To the device.

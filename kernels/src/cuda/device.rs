@@ -5,12 +5,15 @@
 //! of their own that waits for the kernels before them, and kernels wait for the copies before them, so that everything happens
 //! in the order of the calls.
 
+mod copies;
+
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{DriverError, result, sys};
 
+use super::landing::Ring;
 use super::staging::Staging;
 use super::unavailable::Unavailable;
 use super::{Argument, Launch, Source};
@@ -48,6 +51,7 @@ pub struct Device {
     context: sys::CUcontext,
     kernels: sys::CUstream,
     staging: Mutex<Staging>,
+    ring: Ring,
     loaded: Mutex<Loaded>,
 }
 
@@ -149,6 +153,7 @@ impl Device {
                 context,
                 kernels,
                 staging: Mutex::new(staging),
+                ring: Ring::default(),
                 loaded: Mutex::default(),
             }),
             Err(error) => {
@@ -182,12 +187,15 @@ impl Device {
         })
     }
 
-    /// Memory for kernels; what it holds is of no meaning.
+    /// Memory for kernels; what it holds is of no meaning. Never more than is free: where the driver would give memory of the host
+    /// in its place, as on Windows, kernels would run at the speed of the link.
     ///
     /// # Errors
     /// [`Error::Memory`] when there is none.
     pub(super) fn allocate(&self, bytes: usize) -> Result<u64> {
-        self.enter()?;
+        if self.memory()?.free_bytes < bytes as u64 {
+            return Err(Error::Memory { bytes });
+        }
         // SAFETY: memory that kernels alone touch.
         match unsafe { result::malloc_sync(bytes.max(1)) } {
             Ok(address) => Ok(address),
@@ -223,38 +231,6 @@ impl Device {
         // SAFETY: the caller's buffers are that long.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.kernels) }
             .map_err(failed("copy its memory"))
-    }
-
-    /// Copies `bytes` to the device. They have been taken over when the call returns.
-    pub(super) fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
-        self.enter()?;
-        self.staging()
-            .write(self.kernels, to, bytes)
-            .map_err(failed("take data"))
-    }
-
-    /// Copies to memory that no kernel uses, beside those that run. Kernels see the bytes after `follow_copies`.
-    pub(super) fn write_beside(&self, to: u64, bytes: &[u8]) -> Result<()> {
-        self.enter()?;
-        self.staging()
-            .copy_in(to, bytes)
-            .map_err(failed("take data"))
-    }
-
-    /// Lets kernels that are launched from now on wait for the copies that were asked for.
-    pub(super) fn follow_copies(&self) -> Result<()> {
-        self.enter()?;
-        self.staging()
-            .lead(self.kernels)
-            .map_err(failed("wait for data"))
-    }
-
-    /// Copies from the device, after the kernels that were launched before.
-    pub(super) fn read(&self, from: u64, out: &mut [u8]) -> Result<()> {
-        self.enter()?;
-        self.staging()
-            .read(self.kernels, from, out)
-            .map_err(failed("give data"))
     }
 
     /// Launches a kernel. What it does wrong is told by a later call.
@@ -378,10 +354,6 @@ impl Device {
         Ok(module)
     }
 
-    fn staging(&self) -> MutexGuard<'_, Staging> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes the context this thread's own.
     fn enter(&self) -> Result<()> {
         // SAFETY: the context is retained as long as the device lives.
@@ -406,6 +378,7 @@ impl Drop for Device {
                 .get_mut()
                 .unwrap_or_else(PoisonError::into_inner)
                 .free();
+            self.ring.free();
             for module in loaded.modules.into_values() {
                 let _ = result::module::unload(module);
             }

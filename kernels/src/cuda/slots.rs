@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::launch::{checked, number, numbers};
-use super::{Argument, Buffer, Device, Launch, Source, blocks};
+use super::{Argument, Buffer, Device, Landing, Launch, Source, blocks};
 use crate::layout::{BLOCK_TILES, BLOCK_TOKENS, KvLayout, Side};
 use crate::{Error, KvPool, Result};
 
@@ -112,15 +112,79 @@ impl DeviceSlots {
         self.device.synchronize()
     }
 
+    /// As `read`, to memory that the device copies to directly.
+    pub(crate) fn read_pinned(&self, slot: u32, out: &mut [u8]) -> Result<()> {
+        let (out, of_rest) = out.split_at_mut(self.layout.slot_bytes());
+        if let Some(rest) = &self.rest {
+            rest.read_slot(slot, of_rest)?;
+        }
+        self.device.read_pinned(self.address(slot)?, out)
+    }
+
+    /// Where the bytes of a part of a slot are to be put for `write_part`.
+    pub(crate) fn land(&self, bytes: usize) -> Landing {
+        self.device.land(bytes)
+    }
+
     /// Copies a part of a slot that no kernel uses, beside whatever runs.
-    pub(crate) fn write_part(&self, slot: u32, at: usize, bytes: &[u8]) -> Result<()> {
-        self.device
-            .write_beside(self.address(slot)? + at as u64, bytes)
+    pub(crate) fn write_part(&self, slot: u32, at: usize, landing: Landing) -> Result<()> {
+        let address = self.address(slot)?;
+        let (here, of_rest) = self.split(at, landing.bytes());
+        let written = match here.len() {
+            0 => Ok(()),
+            len => self.device.write_landed(address + at as u64, &landing, len),
+        };
+        let written = written.and_then(|()| self.write_rest(slot, at + here.len(), of_rest));
+        self.reuse(landing);
+        written
+    }
+
+    /// Takes back what is not to be written, or is.
+    pub(crate) fn reuse(&self, landing: Landing) {
+        self.device.reuse(landing);
+    }
+
+    /// As `write_part`, of bytes that stay until `finish_copies`.
+    pub(crate) fn write_from(
+        &self,
+        slot: u32,
+        at: usize,
+        bytes: &[u8],
+        is_pinned: bool,
+    ) -> Result<()> {
+        let address = self.address(slot)? + at as u64;
+        let (here, of_rest) = self.split(at, bytes);
+        match (here.is_empty(), is_pinned) {
+            (true, _) => {}
+            (_, true) => self.device.write_pinned(address, here)?,
+            (_, false) => self.device.write_beside(address, here)?,
+        }
+        self.write_rest(slot, at + here.len(), of_rest)
+    }
+
+    /// Of bytes that stand at an offset of a slot, those that the device has and those that it has not.
+    fn split<'a>(&self, at: usize, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let here = self.layout.slot_bytes().saturating_sub(at);
+        bytes.split_at(here.min(bytes.len()))
+    }
+
+    fn write_rest(&self, slot: u32, at: usize, bytes: &[u8]) -> Result<()> {
+        match &self.rest {
+            Some(rest) if !bytes.is_empty() => {
+                rest.write_part(slot, at - self.layout.slot_bytes(), bytes)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Lets kernels that are launched from now on wait for the parts that were copied.
     pub(crate) fn follow_copies(&self) -> Result<()> {
         self.device.follow_copies()
+    }
+
+    /// Waits until everything that was to be copied is.
+    pub(crate) fn finish_copies(&self) -> Result<()> {
+        self.device.finish_copies()
     }
 
     pub(crate) fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {

@@ -7,7 +7,7 @@ const PIECE_BYTES: usize = 4 << 20;
 /// Pieces: one is filled, or read out, while the other is under way.
 const PIECES: usize = 2;
 /// Plain pinned memory. Write-combined memory would be slow to read.
-const PLAIN: u32 = 0;
+pub(super) const PLAIN: u32 = 0;
 
 /// A ring of pinned pieces and the stream that copies them.
 pub(super) struct Staging {
@@ -112,6 +112,26 @@ impl Staging {
             }
         }
         pending.map_or(Ok(()), |(index, out)| self.take_out(index, out))
+    }
+
+    /// As `read`, to pinned memory, which the device copies to by itself.
+    pub(super) fn read_direct(
+        &mut self,
+        kernels: sys::CUstream,
+        from: u64,
+        out: &mut [u8],
+    ) -> Result<(), DriverError> {
+        self.follow(kernels)?;
+        // SAFETY: our stream; the bytes are there until it has finished.
+        unsafe {
+            result::memcpy_dtoh_async(out, from, self.copies)?;
+            result::stream::synchronize(self.copies)
+        }
+    }
+
+    /// The stream that copies.
+    pub(super) fn copies(&self) -> sys::CUstream {
+        self.copies
     }
 
     /// Lets copies wait for the kernels that were launched.

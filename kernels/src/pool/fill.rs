@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::KvPool;
-use crate::cuda::DeviceSlots;
-use crate::{Error, Result};
+use crate::cuda::{DeviceSlots, Landing};
+use crate::{Error, KvLayout, Result};
 
 impl KvPool {
     /// Fills several slots, all different, while `f` runs: it is given their bytes, for each slot in parts of so many layers
@@ -71,7 +71,6 @@ impl KvPool {
         f: impl for<'f> FnOnce(Vec<Vec<Part<'f>>>) -> T,
     ) -> Result<T> {
         const OP: &str = "fill slots";
-        let layout = &self.layout;
         {
             let _alone = self.write();
             for slot in slots {
@@ -87,30 +86,13 @@ impl KvPool {
         let _end = EndOfFill(self);
         // What was launched before may still read what the slots held.
         on_device.finish()?;
-        let mut bytes = vec![0; slots.len() * layout.slot_bytes()];
-        // A part may be of layers that are in both memories: such slots go there as a whole.
-        let is_whole = on_device.rest().is_some();
         let parts = slots
             .iter()
-            .zip(bytes.chunks_exact_mut(layout.slot_bytes()));
-        let parts = parts.map(|(&slot, bytes)| {
-            let mut parts = filling.parts(bytes, layout.layer_bytes());
-            let mut at = 0;
-            for part in parts.iter_mut().filter(|_| !is_whole) {
-                part.goes_to = Some((on_device, slot, at));
-                at += part.bytes.len();
-            }
-            parts
-        });
+            .map(|&slot| filling.parts_on(on_device, slot, &self.layout));
         let given = f(parts.collect());
         on_device.follow_copies()?;
-        if is_whole {
-            let whole = bytes.chunks_exact(layout.slot_bytes());
-            slots
-                .iter()
-                .zip(whole)
-                .try_for_each(|(slot, bytes)| on_device.write(*slot, bytes))?;
-        }
+        // Bytes that were taken from another pool stay no longer.
+        on_device.finish_copies()?;
         match filling.take_error() {
             None => Ok(given),
             Some(error) => Err(error),
@@ -133,19 +115,72 @@ impl Drop for EndOfFill<'_> {
 pub struct Part<'f> {
     filling: &'f Filling,
     run: usize,
+    /// Where in the slot they are.
+    at: usize,
     /// Nobody else touches them until the part is ready.
-    bytes: &'f mut [u8],
-    /// The slot on a device that the bytes are for, and where in it.
-    goes_to: Option<(&'f DeviceSlots, u32, usize)>,
+    bytes: Bytes<'f>,
     is_ready: bool,
+}
+
+/// Where the bytes of a part are.
+#[derive(Debug)]
+enum Bytes<'f> {
+    /// In the slot.
+    InSlot(&'f mut [u8]),
+    /// On the host, on their way to a slot on a device.
+    ToDevice {
+        on_device: &'f DeviceSlots,
+        slot: u32,
+        len: usize,
+        /// There once they are asked for.
+        landing: Option<Landing>,
+    },
 }
 
 impl Part<'_> {
     /// Gives the part back: its bytes are what they should be.
     pub fn ready(mut self) {
-        let copied = self.goes_to.map_or(Ok(()), |(on_device, slot, at)| {
-            on_device.write_part(slot, at, self.bytes)
-        });
+        let copied = match &mut self.bytes {
+            Bytes::InSlot(_) => Ok(()),
+            Bytes::ToDevice {
+                on_device,
+                slot,
+                len,
+                landing,
+            } => {
+                let landing = landing.take().unwrap_or_else(|| on_device.land(*len));
+                on_device.write_part(*slot, self.at, landing)
+            }
+        };
+        self.end(copied);
+    }
+
+    /// Fills the part with the same layers of a slot of another pool, of the same layout and in memory of the host, and gives it
+    /// back. That slot must stay as it is until the filling has ended.
+    ///
+    /// # Errors
+    /// When there is no such slot, or it has no memory. The part will then never be ready.
+    pub fn take(mut self, from: &KvPool, slot: u32) -> Result<()> {
+        let at = self.at;
+        let copied = match &mut self.bytes {
+            Bytes::InSlot(to) => from.with_part(slot, at, to.len(), |bytes, _| {
+                to.copy_from_slice(bytes);
+                Ok(Ok(()))
+            }),
+            Bytes::ToDevice {
+                on_device,
+                slot: to,
+                len,
+                ..
+            } => from.with_part(slot, at, *len, |bytes, is_pinned| {
+                Ok(on_device.write_from(*to, at, bytes, is_pinned))
+            }),
+        };
+        self.end(copied?);
+        Ok(())
+    }
+
+    fn end(&mut self, copied: Result<()>) {
         match copied {
             Ok(()) => self.is_ready = true,
             Err(error) => self.filling.lock().error = Some(error),
@@ -155,12 +190,29 @@ impl Part<'_> {
 
 impl AsMut<[u8]> for Part<'_> {
     fn as_mut(&mut self) -> &mut [u8] {
-        self.bytes
+        match &mut self.bytes {
+            Bytes::InSlot(bytes) => bytes,
+            Bytes::ToDevice {
+                on_device,
+                len,
+                landing,
+                ..
+            } => landing
+                .get_or_insert_with(|| on_device.land(*len))
+                .bytes_mut(),
+        }
     }
 }
 
 impl Drop for Part<'_> {
     fn drop(&mut self) {
+        if let Bytes::ToDevice {
+            on_device, landing, ..
+        } = &mut self.bytes
+            && let Some(landing) = landing.take()
+        {
+            on_device.reuse(landing);
+        }
         match self.is_ready {
             true => self.filling.note_ready(self.run),
             false => self.filling.fail(),
@@ -217,16 +269,41 @@ impl Filling {
 
     /// The bytes of a slot, cut into parts in the order of layers.
     pub(crate) fn parts<'f>(&'f self, slot: &'f mut [u8], layer_bytes: usize) -> Vec<Part<'f>> {
-        slot.chunks_mut(self.layers_per_part * layer_bytes)
-            .enumerate()
-            .map(|(run, bytes)| Part {
-                filling: self,
-                run,
-                bytes,
-                goes_to: None,
-                is_ready: false,
-            })
-            .collect()
+        let part_bytes = self.layers_per_part * layer_bytes;
+        let parts = slot.chunks_mut(part_bytes).enumerate();
+        let part = |(run, bytes)| self.part(run, run * part_bytes, Bytes::InSlot(bytes));
+        parts.map(part).collect()
+    }
+
+    /// As `parts`, of a slot on a device.
+    fn parts_on<'f>(
+        &'f self,
+        on_device: &'f DeviceSlots,
+        slot: u32,
+        layout: &KvLayout,
+    ) -> Vec<Part<'f>> {
+        let part_bytes = self.layers_per_part * layout.layer_bytes();
+        let starts = (0..layout.slot_bytes()).step_by(part_bytes).enumerate();
+        let part = |(run, at)| {
+            let bytes = Bytes::ToDevice {
+                on_device,
+                slot,
+                len: part_bytes.min(layout.slot_bytes() - at),
+                landing: None,
+            };
+            self.part(run, at, bytes)
+        };
+        starts.map(part).collect()
+    }
+
+    fn part<'f>(&'f self, run: usize, at: usize, bytes: Bytes<'f>) -> Part<'f> {
+        Part {
+            filling: self,
+            run,
+            at,
+            bytes,
+            is_ready: false,
+        }
     }
 
     /// What went wrong on the way to a device.

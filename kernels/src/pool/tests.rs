@@ -3,6 +3,7 @@ use crate::cpu::Path;
 use crate::kv_write::Rounded;
 use crate::kv_write::tests::read;
 use crate::layout::tests::formats;
+use crate::layout::{Side, TILE_TOKENS};
 use crate::random::floats;
 use crate::{KvDtype, KvFormat};
 
@@ -162,4 +163,36 @@ fn slots_that_are_being_filled_are_nobody_elses_until_the_end() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(filling));
     assert!(caught.is_err());
     assert_eq!(refuses(&pool), [false; 6]);
+}
+
+#[test]
+fn a_slot_of_another_pool_is_taken_whole_or_in_parts() {
+    let pools = [(); 2].map(|()| KvPool::reserved(LAYOUT, 3).unwrap());
+    let [pool, other] = &pools;
+    other.write_slot(2, &pattern(&LAYOUT, 9)).unwrap();
+    pool.take_slot(1, other, 2).unwrap();
+    let fill = |parts: Vec<Vec<Part>>| {
+        let parts = parts.into_iter().flatten();
+        parts.map(|part| part.take(other, 2)).collect::<Vec<_>>()
+    };
+    let taken = pool.fill(&[0], 1, fill).unwrap();
+    assert!(taken.iter().all(Result::is_ok) && taken.len() == 2);
+    for taken in [0, 1] {
+        assert_eq!(slot(pool, taken), pattern(&LAYOUT, 9));
+    }
+    assert_eq!(slot(pool, 2), vec![0; LAYOUT.slot_bytes()]);
+    // What cannot be taken is said, and whoever waits for it is told.
+    let none = |parts: Vec<Vec<Part>>| {
+        let parts = parts.into_iter().flatten();
+        parts.map(|part| part.take(other, 3)).collect::<Vec<_>>()
+    };
+    assert!(pool.fill(&[0], 1, none).unwrap().iter().all(Result::is_err));
+    assert!(pool.take_slot(0, pool, 1).is_err(), "itself");
+    assert!(pool.take_slot(3, other, 0).is_err() && pool.take_slot(0, other, 3).is_err());
+    let wider = KvLayout {
+        num_kv_heads: 3,
+        ..LAYOUT
+    };
+    let wider = KvPool::reserved(wider, 1).unwrap();
+    assert!(pool.take_slot(0, &wider, 0).is_err());
 }

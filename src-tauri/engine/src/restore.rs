@@ -56,7 +56,7 @@ impl Reading {
     /// Reads a plan into the parts of its slots, and says how long that took.
     fn run(&self, plan: &ReadPlan, parts: Vec<Vec<Part<'_>>>) -> (ReadOutcome, Duration) {
         let start = Instant::now();
-        let outcome = plan.run(parts, |part| {
+        let outcome = plan.run(parts, self.layers_per_read, |part| {
             if let Some(told) = &self.told {
                 told();
             }

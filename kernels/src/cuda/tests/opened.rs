@@ -6,7 +6,7 @@ use crate::cpu::Path;
 use crate::cuda::{Buffer, Device, add_rms_norm, devices};
 use crate::layout::tests::formats;
 use crate::random::floats;
-use crate::{BLOCK_TOKENS, Error, KvLayout, KvPool, Part};
+use crate::{BLOCK_TOKENS, Error, KvFormat, KvLayout, KvPool, Part};
 
 pub(super) fn device() -> Arc<Device> {
     static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
@@ -153,6 +153,88 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
                 pool.read_slot(0, &mut vec![0; layout.slot_bytes()])
                     .is_err()
             );
+        }
+    }
+}
+
+#[test]
+fn blocks_go_to_the_host_and_come_back_as_they_were() {
+    for (num_layers, format) in [(2, KvFormat::F16), (1, KvFormat::F16), (2, KvFormat::Q8)] {
+        let layout = KvLayout {
+            num_layers: 2,
+            num_kv_heads: 3,
+            head_dim: 32,
+            format,
+        };
+        let pool = KvPool::on(device(), num_layers, layout, 2).unwrap();
+        // In memory that the device copies to directly, and in any other.
+        for host in [
+            KvPool::beside(device(), layout, 3).unwrap(),
+            KvPool::new(layout, 3).unwrap(),
+        ] {
+            (0..2).for_each(|slot| pool.reserve(slot).unwrap());
+            (0..3).for_each(|slot| host.reserve(slot).unwrap());
+            let bytes = noise(5, layout.slot_bytes());
+            pool.write_slot(1, &bytes).unwrap();
+            host.take_slot(2, &pool, 1).unwrap();
+            pool.clear_slot(1).unwrap();
+            let mut out = vec![1; bytes.len()];
+            host.read_slot(2, &mut out).unwrap();
+            assert!(out == bytes);
+            let take = |parts: Vec<Vec<Part>>| {
+                let parts = parts.into_iter().flatten();
+                parts.map(|part| part.take(&host, 2)).all(|it| it.is_ok())
+            };
+            assert!(pool.fill(&[0], 1, take).unwrap());
+            out.fill(1);
+            pool.read_slot(0, &mut out).unwrap();
+            assert!(out == bytes);
+            host.read_slot(0, &mut out).unwrap();
+            assert!(out.iter().all(|byte| *byte == 0), "its neighbour");
+            assert!(pool.take_slot(0, &host, 2).is_err(), "not to a device");
+        }
+    }
+}
+
+#[test]
+fn more_parts_than_there_are_places_to_land_all_arrive() {
+    // Some larger than such a place.
+    for (num_kv_heads, head_dim) in [(1, 32), (64, 256)] {
+        let layout = KvLayout {
+            num_layers: 3,
+            num_kv_heads,
+            head_dim,
+            format: KvFormat::F16,
+        };
+        let pool = KvPool::on(device(), 3, layout, 4).unwrap();
+        pool.reserve(0).unwrap();
+        let slots: Vec<u32> = (0..4).collect();
+        slots.iter().for_each(|slot| pool.reserve(*slot).unwrap());
+        let payloads = slots
+            .iter()
+            .map(|slot| noise(u64::from(*slot), layout.slot_bytes()));
+        let payloads: Vec<Vec<u8>> = payloads.collect();
+        // All of them are held at once; the first part of every slot is dropped.
+        let fill = |parts: Vec<Vec<Part>>| {
+            let mut held: Vec<Vec<Part>> = parts;
+            for (parts, bytes) in held.iter_mut().zip(&payloads) {
+                let pieces = bytes.chunks(layout.layer_bytes());
+                for (part, bytes) in parts.iter_mut().zip(pieces) {
+                    part.as_mut().copy_from_slice(bytes);
+                }
+            }
+            let ready = held.into_iter().flat_map(|parts| parts.into_iter().skip(1));
+            ready.for_each(Part::ready);
+        };
+        for _ in 0..2 {
+            pool.fill(&slots, 1, fill).unwrap();
+        }
+        for (slot, bytes) in slots.iter().zip(&payloads) {
+            let mut out = vec![0; bytes.len()];
+            pool.read_slot(*slot, &mut out).unwrap();
+            let (first, rest) = out.split_at(layout.layer_bytes());
+            assert!(first.iter().all(|byte| *byte == 0), "it never arrived");
+            assert!(*rest == bytes[layout.layer_bytes()..]);
         }
     }
 }

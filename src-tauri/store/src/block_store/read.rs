@@ -122,8 +122,8 @@ impl ReadPlan {
 
     /// Reads the planned blocks and checks them. Valid tiles come back exactly as they were put, the rest of a slab is zero.
     ///
-    /// For each block there are buffers of whole layers, in order, together a payload; one is filled with one read. Some
-    /// threads share the reads: the first buffer of every block, then the second of every block, so that early layers are
+    /// For each block there are buffers of so many whole layers (the last may have fewer), in order, together a payload; one is
+    /// filled with one read, and looked at only then. Some threads share the reads: the first buffer of every block, then the second of every block, so that early layers are
     /// there early. A buffer that was read and is right goes to `done`, on the thread that read it: of plain slots the
     /// checksums of its slabs were compared, of sealed ones the tags that stand for the whole block's description. All
     /// others are dropped, those of a block behind a bad one unread.
@@ -133,9 +133,10 @@ impl ReadPlan {
     pub fn run<B: AsMut<[u8]> + Send>(
         &self,
         buffers: Vec<Vec<B>>,
+        layers_per_buffer: usize,
         done: impl Fn(B) + Sync,
     ) -> ReadOutcome {
-        let pieces = self.pieces(buffers);
+        let pieces = self.pieces(buffers, layers_per_buffer);
         let num_readers = NUM_READERS.min(pieces.len());
         let reading = Reading {
             plan: self,
@@ -161,23 +162,22 @@ impl ReadPlan {
     }
 
     /// The reads in the order in which they are done.
-    fn pieces<B: AsMut<[u8]>>(&self, buffers: Vec<Vec<B>>) -> Vec<Piece<B>> {
+    fn pieces<B>(&self, buffers: Vec<Vec<B>>, layers_per_buffer: usize) -> Vec<Piece<B>> {
         assert_eq!(buffers.len(), self.blocks.len(), "buffers for each block");
-        let layer_bytes = self.format.layer_bytes();
+        let num_layers = self.format.num_layers as usize;
         let mut pieces = Vec::new();
         for (block, buffers) in buffers.into_iter().enumerate() {
-            let mut next = 0;
-            for mut bytes in buffers {
-                let len = bytes.as_mut().len();
-                assert!(len.is_multiple_of(layer_bytes), "whole layers");
-                pieces.push(Piece {
+            let num_buffers = num_layers.div_ceil(layers_per_buffer);
+            assert_eq!(buffers.len(), num_buffers, "a payload");
+            pieces.extend(buffers.into_iter().enumerate().map(|(i, bytes)| {
+                let first_layer = i * layers_per_buffer;
+                Piece {
                     block,
-                    first_layer: next,
+                    first_layer,
+                    num_layers: layers_per_buffer.min(num_layers - first_layer),
                     bytes,
-                });
-                next += len / layer_bytes;
-            }
-            assert_eq!(next, self.format.num_layers as usize, "a payload");
+                }
+            }));
         }
         pieces.sort_by_key(|piece| (piece.first_layer, piece.block));
         pieces
@@ -197,6 +197,7 @@ impl SlotFormat {
 struct Piece<B> {
     block: usize,
     first_layer: usize,
+    num_layers: usize,
     bytes: B,
 }
 
@@ -249,6 +250,14 @@ impl<B: AsMut<[u8]>> Reading<'_, B> {
             slot::read_header(file, planned.at, format, key, &planned.block)
         });
         let guard = header.as_ref().map_err(String::clone)?;
+        let bytes = piece.bytes.as_mut();
+        if bytes.len() != piece.num_layers * format.layer_bytes() {
+            return Err(format!(
+                "{} bytes for {} layers",
+                bytes.len(),
+                piece.num_layers
+            ));
+        }
         slot::read_layers(
             file,
             planned.at,
@@ -256,7 +265,7 @@ impl<B: AsMut<[u8]>> Reading<'_, B> {
             planned.block.tokens.len(),
             guard,
             piece.first_layer,
-            piece.bytes.as_mut(),
+            bytes,
         )?;
         Ok(piece.bytes)
     }
@@ -324,7 +333,7 @@ mod tests {
         let len = 2 * format.layer_bytes();
         let mut payloads = vec![vec![0u8; format.payload_bytes()]; 3];
         let buffers = payloads.iter_mut().map(|it| it.chunks_mut(len).collect());
-        let pieces = plan.pieces::<&mut [u8]>(buffers.collect());
+        let pieces = plan.pieces::<&mut [u8]>(buffers.collect(), 2);
         let order: Vec<(usize, usize)> =
             pieces.iter().map(|it| (it.first_layer, it.block)).collect();
         let expected = [0, 2, 4].map(|layer| [0, 1, 2].map(|block| (layer, block)));

@@ -146,7 +146,7 @@ pub fn get(
     if plan.num_blocks() == 0 {
         return None;
     }
-    let outcome = plan.run(vec![vec![out]], drop);
+    let outcome = plan.run(vec![vec![out]], usize::MAX, drop);
     store.drop_unreadable(&plan, &outcome);
     (outcome.num_good == 1).then_some(())
 }

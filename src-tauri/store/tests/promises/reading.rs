@@ -14,7 +14,7 @@ fn buffers(format: &SlotFormat, num_blocks: usize) -> Vec<Vec<u8>> {
 
 fn run(plan: &ReadPlan, buffers: &mut [Vec<u8>]) -> ReadOutcome {
     let whole = buffers.iter_mut().map(|bytes| vec![bytes.as_mut_slice()]);
-    plan.run(whole.collect(), drop)
+    plan.run(whole.collect(), usize::MAX, drop)
 }
 
 fn whole(num_good: usize) -> ReadOutcome {
@@ -83,7 +83,7 @@ fn blocks_read_in_runs_of_layers_come_back_byte_for_byte() {
         .iter_mut()
         .map(|bytes| bytes.chunks_mut(layers * (768 << 10)).collect());
     let (done, read) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcome = plan.run(parts.collect(), |part: &mut [u8]| {
+    let outcome = plan.run(parts.collect(), layers, |part: &mut [u8]| {
         done.fetch_add(1, Ordering::Relaxed);
         read.fetch_add(part.len(), Ordering::Relaxed);
     });
@@ -142,7 +142,7 @@ fn law_4_only_layers_that_are_right_are_handed_on_plain_and_sealed() {
             })
         });
         let done = Mutex::new(Vec::new());
-        let outcome = plan.run(parts.map(Iterator::collect).collect(), |part: Part| {
+        let outcome = plan.run(parts.map(Iterator::collect).collect(), 1, |part: Part| {
             let expected = payload(&blocks[part.block]);
             let at = part.layer * FORMAT.layer_bytes();
             assert!(*part.bytes == expected[at..at + FORMAT.layer_bytes()]);
@@ -170,7 +170,7 @@ fn law_4_a_reader_that_panics_is_a_miss_and_the_others_go_on() {
             bytes,
         }]
     });
-    let outcome = plan.run(parts.collect(), |part: Part| {
+    let outcome = plan.run(parts.collect(), usize::MAX, |part: Part| {
         assert!(part.block != 9, "on purpose");
     });
     assert_eq!(outcome.num_good, 9);
