@@ -200,6 +200,18 @@ impl Model {
         self.decoder.pool(self.layout, num_slots)
     }
 
+    /// A pool of slots of `kv_layout` in the machine's memory, for blocks of a pool as `pool` gives; where a device has that, it copies
+    /// to and from here directly.
+    ///
+    /// # Errors
+    /// When the layout cannot be, or so many slots cannot be addressed.
+    pub fn host_pool(&self, num_slots: usize) -> Result<KvPool> {
+        Ok(match self.device() {
+            Some(decoder) => KvPool::beside(Arc::clone(decoder.device()), self.layout, num_slots)?,
+            None => KvPool::new(self.layout, num_slots)?,
+        })
+    }
+
     /// Runs `tokens` (not empty), a prompt or a part of one, at position `offset` of the sequence whose slots are `table`; the
     /// keys and values before `offset` must be there. Writes those of all tokens; returns the logits of the last one
     /// [vocab_size]. The pool's format may be another than `kv_layout`'s, but its blocks are not those of this model's

@@ -112,6 +112,8 @@ impl App {
                 None => Machine::now(),
             },
             is_on_device: device.is_some(),
+            host: Machine::now(),
+            host_bytes: self.limits()?.host_bytes,
             threads: self.threads as u64,
             pool_bytes: self.limits()?.pool_bytes,
             reserves_context: reserves_context(&self.history(), model)?,

@@ -109,8 +109,13 @@ fn sheet(stats: &MemoryStats) -> String {
                 grouped(stats.resident_conversations)
             ),
         ),
-        ("disk", tier(&stats.disk)),
     ];
+    if stats.host.budget_bytes > 0 {
+        lines.push(("host memory", tier(&stats.host)));
+        let room = grouped(stats.host_conversations);
+        lines.push(("", format!("room for {room} more conversations")));
+    }
+    lines.push(("disk", tier(&stats.disk)));
     match (stats.machine, stats.others_bytes) {
         (Some(machine), Some(others)) => lines.extend([
             ("this process", bytes(machine.process_bytes)),

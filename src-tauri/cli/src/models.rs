@@ -192,6 +192,7 @@ fn plan_sheet(plan: &MemoryPlan) -> String {
                 grouped(plan.resident_conversations)
             ),
         ),
+        ("host memory", host_memory(plan)),
         (
             "disk",
             format!(
@@ -202,8 +203,30 @@ fn plan_sheet(plan: &MemoryPlan) -> String {
             ),
         ),
     ]
+    .into_iter()
+    .filter(|(what, _)| plan.is_on_device || *what != "host memory")
     .map(|(what, value)| format!("{what:<14}{value}"))
+    .collect::<Vec<_>>()
     .join("\n")
+}
+
+/// What the machine's memory is for, where a GPU has the working pool.
+fn host_memory(plan: &MemoryPlan) -> String {
+    let kept = format!(
+        "{} for what makes way, {} conversations of {} tokens",
+        bytes(plan.host.budget_bytes),
+        grouped(plan.host.conversations),
+        grouped(CONVERSATION_TOKENS)
+    );
+    match plan.offload {
+        None => kept,
+        Some(offload) => format!(
+            "the GPU would need {} free; it computes {} of {} layers, the CPU the others",
+            bytes(offload.needed_bytes),
+            grouped(offload.device_layers),
+            grouped(offload.num_layers)
+        ),
+    }
 }
 
 fn verdict(plan: &MemoryPlan) -> String {

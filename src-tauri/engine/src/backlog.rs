@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use store::BlockId;
 
-use crate::Result;
 use crate::cache::{Cache, Wait};
+use crate::pool::BlockPool;
 use crate::tree::Saved;
 use crate::writer::{Job, Written};
+use crate::{Error, Result};
 
 /// How long blocks are held back at most while a reply goes on: then its process may be killed and lose no more.
 const HOLD_BACK: Duration = Duration::from_secs(10);
@@ -130,22 +131,22 @@ impl Cache {
         let mut unsaved = Vec::new();
         let mut next = Some(*id);
         while let Some(node) = next.and_then(|id| self.tree.get(&id)) {
-            match (node.saved, node.slot) {
-                (Saved::No, Some(slot)) => unsaved.push((node.block.clone(), slot)),
+            match node.saved {
+                Saved::No if node.is_in_memory() => unsaved.push(node.block.clone()),
                 // It follows a block that is nowhere, so the store would not take it.
-                (Saved::No, None) => return Ok(true),
-                (Saved::Queued | Saved::Yes, _) => break,
+                Saved::No => return Ok(true),
+                Saved::Queued | Saved::Yes => break,
             }
             next = node.block.parent;
         }
-        for (block, slot) in unsaved.into_iter().rev() {
+        for block in unsaved.into_iter().rev() {
             let id = block.id;
             if !self.find_room(wait) {
                 return Ok(false);
             }
             let slot_bytes = self.pool.kv().layout().slot_bytes();
             let mut payload = self.spare.pop().unwrap_or_else(|| vec![0; slot_bytes]);
-            self.pool.kv().read_slot(slot, &mut payload)?;
+            self.read_block(&id, &mut payload)?;
             if !self.writer.send(Job::Save(block, payload)) {
                 return Ok(true); // no writer: the block stays in memory
             }
@@ -155,6 +156,23 @@ impl Cache {
             }
         }
         Ok(true)
+    }
+
+    /// Copies a block out of memory.
+    fn read_block(&self, id: &BlockId, out: &mut [u8]) -> Result<()> {
+        let node = self.tree.get(id);
+        let host = self.host.as_ref().map(BlockPool::kv);
+        let in_host = node.and_then(|node| node.host).zip(host);
+        let resident = node
+            .and_then(|node| node.slot)
+            .map(|slot| (slot, self.pool.kv()));
+        // What the host has needs no copy from a GPU.
+        match in_host.or(resident) {
+            Some((slot, kv)) => Ok(kv.read_slot(slot, out)?),
+            None => Err(Error::Corrupt(
+                "a block to be saved is not in memory".into(),
+            )),
+        }
     }
 
     /// Takes the writer's answers.

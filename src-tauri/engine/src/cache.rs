@@ -1,6 +1,6 @@
-//! The KV cache of one model over its tiers: pool, prefix tree, block store.
+//! The KV cache of one model over its tiers: working pool, host tier, block store, and the prefix tree over them all.
 //!
-//! Makes room in the pool, brings blocks into it (`restore`), and keeps what is new for the writer (`backlog`). It does not
+//! Makes room in the pool, keeps what makes way (`host`), brings blocks back (`restore`), and keeps what is new for the writer (`backlog`). It does not
 //! decide which tokens are wanted (the session does) and never runs the model.
 
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
 use crate::restore::Reading;
-use crate::tree::{PrefixTree, Saved};
+use crate::tree::{Node, PrefixTree, Saved, Tier};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};
 
@@ -26,6 +26,8 @@ pub struct Cache {
     pub(crate) fingerprint: Fingerprint,
     store: Arc<Mutex<BlockStore>>,
     pub(crate) pool: BlockPool,
+    /// What was evicted from the working pool, where that lies in a GPU's memory.
+    pub(crate) host: Option<BlockPool>,
     pub(crate) tree: PrefixTree,
     pub(crate) pins: Pins,
     pub(crate) writer: Writer,
@@ -73,6 +75,7 @@ impl Cache {
             fingerprint,
             store,
             pool,
+            host: None,
             tree,
             pins: Pins::default(),
             writer,
@@ -166,23 +169,27 @@ impl Cache {
             };
             self.collect_results();
             let (pool, pins) = (&self.pool, &self.pins);
-            let oldest = self.tree.oldest_leaf(|node| {
+            let oldest = self.tree.oldest_leaf(Tier::Pool, |node, slot| {
                 let pin = pins.of(&node.block.id);
-                let may_go = node.slot.is_some_and(|slot| !pool.is_shared(slot));
-                (may_go && evict.allows(pin)).then_some(pin)
+                (!pool.is_shared(slot) && evict.allows(pin)).then_some(pin)
             });
             let Some(id) = oldest else {
                 return Err(full);
             };
-            self.save(&id, Wait::ForRoom)?;
+            if !self.move_to_host(&id) {
+                self.save(&id, Wait::ForRoom)?;
+            }
             self.drop_resident(&id);
         }
     }
 
-    /// Lets the allocation of a block fail once so many have succeeded, as when the system has no more memory; for tests of
+    /// Lets the allocation of a block fail once so many have succeeded in its tier, as when the system has no more memory; for tests of
     /// what then happens. `None` ends that.
     pub fn fail_allocations_after(&mut self, allocations: Option<u32>) {
         self.pool.fail_after(allocations);
+        if let Some(host) = &mut self.host {
+            host.fail_after(allocations);
+        }
     }
 
     /// Keeps a finished block: the caller's slot becomes the tree's, or, where the tree has the block already, the
@@ -193,7 +200,7 @@ impl Cache {
             if let Some(node) = self.tree.get_mut(&old) {
                 node.saved = Saved::No;
             }
-            self.drop_resident(&old);
+            self.drop_from_memory(&old);
         }
         let node = self.tree.insert(block);
         match node.slot {
@@ -245,6 +252,17 @@ impl Cache {
         }
     }
 
+    /// Drops from memory what is not on disk: all that was saved and is forgotten, and would else come back there. Where nothing is
+    /// saved it stays. No session is open.
+    pub(crate) fn drop_unsaved(&mut self) {
+        let is_unsaved = |(id, node): (&BlockId, &Node)| (node.saved == Saved::No).then_some(*id);
+        let unsaved: Vec<BlockId> = match self.is_saving {
+            true => self.tree.nodes().filter_map(is_unsaved).collect(),
+            false => Vec::new(),
+        };
+        unsaved.iter().for_each(|id| self.drop_from_memory(id));
+    }
+
     /// Opens this model's pool in the store and returns what is in it, parents before children.
     fn open_pool(&mut self) -> Vec<Block> {
         let format = slot_format(&self.model.kv_layout());
@@ -261,19 +279,30 @@ impl Cache {
         &self.store
     }
 
-    /// Checks that the pool's counts are exactly the tree's slots plus `tables`.
+    /// Checks that the counts of the working pool are exactly the tree's slots plus `tables`, and those of the host tier the tree's.
     ///
     /// # Errors
     /// [`Error::Corrupt`] naming what differs.
     pub fn check(&self, tables: &[&[u32]]) -> Result<()> {
-        let mut expected = vec![0; self.pool.num_slots()];
-        for slot in self.tree.nodes().filter_map(|(_, node)| node.slot) {
-            expected[slot as usize] += 1;
+        let expected = |tier, pool: &BlockPool, tables: &[&[u32]]| {
+            let of_tree = self.tree.nodes().filter_map(|(_, node)| node.slot_in(tier));
+            let of_tables = tables.iter().flat_map(|table| table.iter().copied());
+            let mut expected = vec![0; pool.num_slots()];
+            for slot in of_tree.chain(of_tables) {
+                expected[slot as usize] += 1;
+            }
+            expected
+        };
+        if let Some(host) = &self.host {
+            host.check(&expected(Tier::Host, host, &[]))?;
         }
-        for slot in tables.iter().flat_map(|table| table.iter()) {
-            expected[*slot as usize] += 1;
-        }
-        self.pool.check(&expected)
+        self.pool.check(&expected(Tier::Pool, &self.pool, tables))
+    }
+
+    /// Drops the tree's hold on a block in memory, in whichever tier.
+    fn drop_from_memory(&mut self, id: &BlockId) {
+        self.drop_from_host(id);
+        self.drop_resident(id);
     }
 
     fn drop_resident(&mut self, id: &BlockId) {

@@ -20,6 +20,8 @@ mod device;
 mod draft;
 mod engine;
 mod error;
+mod hold;
+mod host;
 mod limits;
 mod loading;
 pub mod machine;
@@ -56,8 +58,9 @@ pub use limits::{KvChoice, MemoryLimits, reserve_context, reserves_context};
 pub use loading::plan_of;
 pub use memory::{MemoryStats, Released, TierUse};
 pub use models::ModelInfo;
+pub use offload::Offload;
 pub use plan::{
-    CONVERSATION_TOKENS, Circumstances, DiskPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
+    CONVERSATION_TOKENS, Circumstances, DiskPlan, HostPlan, KvSize, MemoryPlan, Verdict, kv_sizes,
 };
 pub use privacy::{PrivacyState, rewrite_some};
 pub use process::EngineProcess;

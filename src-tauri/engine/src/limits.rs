@@ -47,6 +47,9 @@ impl From<KvChoice> for String {
 pub struct MemoryLimits {
     /// Bytes of the working pool; chosen from the memory plan when absent. Never exceeded.
     pub pool_bytes: Option<u64>,
+    /// Bytes of the machine's memory for what makes way in a GPU's; chosen when absent, nothing when 0. Never exceeded.
+    #[serde(default)]
+    pub host_bytes: Option<u64>,
     /// Bytes of the block store on disk; its own default when absent.
     pub disk_bytes: Option<u64>,
     /// Minutes without use after which model and pool are given back; never when absent.
@@ -63,6 +66,7 @@ impl Default for MemoryLimits {
     fn default() -> Self {
         Self {
             pool_bytes: None,
+            host_bytes: None,
             disk_bytes: None,
             idle_minutes: Some(DEFAULT_IDLE_MINUTES),
             kv: KvChoice::default(),
@@ -76,6 +80,7 @@ impl MemoryLimits {
     pub fn pool(pool_bytes: u64) -> Self {
         Self {
             pool_bytes: Some(pool_bytes),
+            host_bytes: None,
             disk_bytes: None,
             idle_minutes: None,
             kv: KvChoice::default(),
@@ -114,7 +119,8 @@ impl MemoryLimits {
 
     fn check(&self) -> Result<()> {
         let too_small = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes < LEAST_BYTES);
-        if too_small(self.pool_bytes) || too_small(self.disk_bytes) {
+        let host_bytes = self.host_bytes.filter(|bytes| *bytes > 0);
+        if too_small(self.pool_bytes) || too_small(host_bytes) || too_small(self.disk_bytes) {
             return Err(Error::InvalidArgument(format!(
                 "memory and disk for conversations must be at least {} MiB each",
                 LEAST_BYTES >> 20
@@ -172,6 +178,7 @@ mod tests {
         );
         let limits = MemoryLimits {
             pool_bytes: Some(1 << 30),
+            host_bytes: Some(0),
             disk_bytes: Some(5 << 30),
             idle_minutes: None,
             kv: KvChoice(KvFormat::F16),
@@ -182,6 +189,10 @@ mod tests {
         for refused in [
             MemoryLimits {
                 pool_bytes: Some(0),
+                ..limits
+            },
+            MemoryLimits {
+                host_bytes: Some(1),
                 ..limits
             },
             MemoryLimits {

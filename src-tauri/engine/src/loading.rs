@@ -12,8 +12,8 @@ use crate::device::Chosen;
 use crate::limits::{MemoryLimits, reserve_context, reserves_context};
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
-use crate::offload::Offload;
-use crate::plan::{CONVERSATION_TOKENS, Circumstances, MemoryPlan, kv_sizes};
+use crate::offload::least_pool_bytes;
+use crate::plan::{Circumstances, MemoryPlan, host_bytes, kv_sizes};
 use crate::rates::Rates;
 use crate::worker::Worker;
 use crate::writer::lock;
@@ -69,35 +69,29 @@ impl Worker {
             return Ok((chosen, self.plan(path, None)?));
         };
         let plan = self.plan(path, Some(device))?;
-        let needed_bytes = plan.loaded_bytes() + conversation_bytes(&plan);
-        let room = plan.machine.map(|machine| machine.room_bytes());
-        let Some(room_bytes) = room.filter(|room_bytes| needed_bytes > *room_bytes) else {
+        let (Some(offload), Some(machine)) = (plan.offload, plan.machine) else {
             return Ok((chosen, plan));
         };
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         chosen.reason = Some(format!(
             "the model needs {} MiB and {} has {} MiB free; choose a smaller model, or close programs that use the GPU",
-            mib(needed_bytes),
+            mib(offload.needed_bytes),
             device.info().name,
-            mib(room_bytes)
+            mib(machine.room_bytes())
         ));
-        let footprint = Footprint::read(path)?;
-        let of_host = self.plan(path, None)?;
-        match Offload::new(&plan, &footprint, room_bytes, conversation_bytes(&plan)) {
-            Some(offload) => {
-                chosen.num_layers = Some(offload.num_layers);
-                Ok((chosen, offload.plan(of_host)))
-            }
-            None => {
-                chosen.device = None;
-                Ok((chosen, of_host))
-            }
+        match offload.device_layers {
+            0 => chosen.device = None,
+            layers => chosen.num_layers = Some(layers as usize),
         }
+        Ok((chosen, offload.plan(self.plan(path, None)?)))
     }
 
     /// An empty pool for a model, with what is known of how fast this machine restores its blocks.
     pub(crate) fn open_cache(&mut self, model: Arc<Model>, pool_bytes: u64) -> Result<()> {
         let mut cache = Cache::open(model, pool_bytes, Arc::clone(&self.store))?;
+        if cache.model().device().is_some() {
+            cache.keep_evicted(host_bytes(self.limits.host_bytes, Machine::now()))?;
+        }
         let is_static = reserves_context(&self.desk.history(), cache.model().name())?;
         if is_static {
             cache.reserve_context()?;
@@ -139,7 +133,8 @@ impl Worker {
         self.unload();
         self.devices.close();
         machine::give_back_freed();
-        let counted = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
+        let pools = stats.pool.reserved_bytes + stats.host.reserved_bytes;
+        let counted = stats.weights_bytes + stats.scratch_bytes + pools;
         // What a process holds does not tell of what it holds on a GPU.
         let measured = before.zip(machine::resident_bytes());
         let measured = measured.filter(|_| stats.device.name.is_none());
@@ -151,7 +146,7 @@ impl Worker {
 
     /// Takes new limits; a pool of another size or format comes with the next load.
     pub(crate) fn limit(&mut self, limits: MemoryLimits) {
-        let of_load = |it: &MemoryLimits| (it.pool_bytes, it.kv, it.device);
+        let of_load = |it: &MemoryLimits| (it.pool_bytes, it.host_bytes, it.kv, it.device);
         if of_load(&self.limits) != of_load(&limits) {
             self.unload();
         }
@@ -209,25 +204,14 @@ impl Worker {
             },
             is_on_device: device.is_some(),
             threads: self.threads as u64,
+            host: device.and_then(|_| Machine::now()),
+            host_bytes: self.limits.host_bytes,
             pool_bytes: self.limits.pool_bytes,
             reserves_context: reserves_context(&self.desk.history(), &name)?,
             ..Circumstances::default()
         };
         plan_of(path, None, self.limits.kv.0, &around)
     }
-}
-
-/// The least that a pool must have: what it takes at once, or two blocks, which can copy a partly matching one.
-fn least_pool_bytes(plan: &MemoryPlan) -> u64 {
-    let two_blocks = 2 * BLOCK_TOKENS as u64 * plan.kv.bytes_per_token;
-    plan.reserved_bytes.max(two_blocks)
-}
-
-/// What a pool should have on a GPU: room for a conversation.
-fn conversation_bytes(plan: &MemoryPlan) -> u64 {
-    let tokens = CONVERSATION_TOKENS.min(plan.model_context_tokens);
-    let bytes = tokens * plan.kv.bytes_per_token;
-    bytes.min(plan.pool_bytes).max(least_pool_bytes(plan))
 }
 
 /// How a model may come.

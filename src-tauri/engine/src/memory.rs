@@ -27,8 +27,8 @@ pub struct TierUse {
     pub cached_bytes: u64,
 }
 
-/// What memory is used for. The working pool lies in the machine's memory, or in a GPU's; there is no tier between it and the
-/// disk.
+/// What memory is used for. The working pool lies in the machine's memory, or in a GPU's; then the machine's keeps what makes way
+/// there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct MemoryStats {
     /// The loaded model; none when absent, and then the working pool is empty.
@@ -43,6 +43,10 @@ pub struct MemoryStats {
     pub reserves_context: bool,
     /// Conversations of 4 096 tokens that the open pool holds, if they share nothing.
     pub resident_conversations: u64,
+    /// What made way in a GPU's memory; empty where the CPU computes.
+    pub host: TierUse,
+    /// Conversations of 4 096 tokens that it holds besides, if they share nothing.
+    pub host_conversations: u64,
     /// The block store.
     pub disk: TierUse,
     /// The machine; absent where the system does not say.
@@ -124,8 +128,18 @@ impl MemoryStats {
             cached_bytes: bytes(cached),
         };
         self.reserves_context = pool.num_reserved() > 0;
-        self.resident_conversations =
-            plan::conversations(bytes(pool.num_slots()), slot_bytes / BLOCK_TOKENS as u64);
+        let conversations = |bytes| plan::conversations(bytes, slot_bytes / BLOCK_TOKENS as u64);
+        self.resident_conversations = conversations(self.pool.budget_bytes);
+        if let Some(host) = &cache.host {
+            let kept = cache.num_in_host();
+            self.host = TierUse {
+                budget_bytes: bytes(host.num_slots()),
+                reserved_bytes: host.kv().reserved_bytes() as u64,
+                active_bytes: bytes(host.num_held() - kept),
+                cached_bytes: bytes(kept),
+            };
+            self.host_conversations = conversations(self.host.budget_bytes);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The memory plan: what a model will take, before it is loaded, and what fits into this machine.
 //!
-//! There are two tiers: memory, where weights and working pool lie (the machine's, or a GPU's), and disk, where the block store
-//! is. The plan is arithmetic over numbers that are handed in; it reads no weights and changes nothing.
+//! There are three tiers: memory, where weights and working pool lie (the machine's, or a GPU's); beside a GPU's the machine's, which
+//! keeps what makes way; and disk, where the block store is. The plan is arithmetic over numbers that are handed in; it reads no weights and changes nothing.
 
 use kernels::{BLOCK_TOKENS, KvFormat};
 use models::{Footprint, ModelInfo};
@@ -11,6 +11,7 @@ use ts_rs::TS;
 use crate::PREFILL_STEP_TOKENS;
 use crate::backlog::QUEUE_BYTES;
 use crate::machine::Machine;
+use crate::offload::Offload;
 
 /// Tokens of the conversation by which capacities are told.
 pub const CONVERSATION_TOKENS: u64 = 4096;
@@ -24,6 +25,10 @@ const MOST_POOL_CONTEXTS: u64 = 64;
 const UNKNOWN_POOL_BYTES: u64 = 2 << 30;
 /// Smallest pool that is chosen without being asked for.
 const LEAST_POOL_BYTES: u64 = 64 << 20;
+/// The part of the available memory that the host tier may take without being asked for, and the most of it. It is pinned, so that
+/// other programs cannot have it while it is used.
+const HOST_PART: u64 = 4;
+const MOST_HOST_BYTES: u64 = 16 << 30;
 
 /// One way to keep keys and values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -52,6 +57,15 @@ pub enum Verdict {
     },
     /// The machine does not say how much memory it has.
     Unknown,
+}
+
+/// The host tier: the machine's memory beside a GPU's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct HostPlan {
+    /// What it may take; it takes memory only as it is used.
+    pub budget_bytes: u64,
+    /// Conversations of 4 096 tokens that find room in it, besides those in the working pool.
+    pub conversations: u64,
 }
 
 /// The disk tier.
@@ -104,6 +118,10 @@ pub struct MemoryPlan {
     pub longest_context_tokens: u64,
     /// Conversations of 4 096 tokens that stay in the pool, if they share nothing.
     pub resident_conversations: u64,
+    /// How it is computed where the GPU has no room for it; absent where it has, and on the CPU.
+    pub offload: Option<Offload>,
+    /// The host tier; empty where the CPU computes.
+    pub host: HostPlan,
     /// The disk tier.
     pub disk: DiskPlan,
 }
@@ -115,6 +133,10 @@ pub struct Circumstances {
     pub machine: Option<Machine>,
     /// Whether `machine` is a GPU's memory.
     pub is_on_device: bool,
+    /// The machine's memory beside a GPU's, where the system says.
+    pub host: Option<Machine>,
+    /// What the user gave to the host tier; chosen by the plan when absent.
+    pub host_bytes: Option<u64>,
     /// Threads to compute with.
     pub threads: u64,
     /// What the user gave to the working pool; chosen by the plan when absent.
@@ -214,7 +236,7 @@ impl MemoryPlan {
             },
         };
         let blocks = limit / block_bytes(kv.bytes_per_token);
-        Self {
+        let mut plan = Self {
             model: info.name.clone(),
             context_tokens,
             model_context_tokens: most,
@@ -231,9 +253,13 @@ impl MemoryPlan {
             verdict,
             longest_context_tokens: most.min(blocks.saturating_sub(1) * BLOCK_TOKENS as u64),
             resident_conversations: conversations(limit, kv.bytes_per_token),
+            offload: None,
+            host: host(around, kv.bytes_per_token),
             disk: disk(around.disk, kv.bytes_per_token),
             kv,
-        }
+        };
+        plan.offload = Offload::new(&plan, footprint);
+        plan
     }
 }
 
@@ -271,6 +297,25 @@ fn default_pool_bytes(left: Option<u64>, context_tokens: u64, bytes_per_token: u
         .min(most)
         .max(context.min(left / 10 * 9))
         .max(LEAST_POOL_BYTES)
+}
+
+/// What the host tier may take beside a GPU: what the user gave it, or a part of what programs could still take.
+pub(crate) fn host_bytes(given: Option<u64>, machine: Option<Machine>) -> u64 {
+    given.unwrap_or_else(|| {
+        let available = machine.map_or(0, |machine| machine.available_bytes);
+        (available / HOST_PART).min(MOST_HOST_BYTES)
+    })
+}
+
+fn host(around: &Circumstances, bytes_per_token: u64) -> HostPlan {
+    let budget_bytes = match around.is_on_device {
+        true => host_bytes(around.host_bytes, around.host),
+        false => 0,
+    };
+    HostPlan {
+        budget_bytes,
+        conversations: conversations(budget_bytes, bytes_per_token),
+    }
 }
 
 fn disk(disk: DiskPlan, bytes_per_token: u64) -> DiskPlan {

@@ -1,4 +1,4 @@
-//! Bringing blocks from disk into the pool, some at a time.
+//! Bringing blocks into the pool, some at a time: from the host tier, and those that are not there from disk.
 //!
 //! A block becomes visible only when all of it is there and was found to be itself. The first one that is not ends the
 //! chain: it is forgotten, and the slots that were meant for it and what follows are free again.
@@ -13,20 +13,18 @@ use kernels::{BLOCK_TOKENS, KvPool, Part};
 use models::Model;
 use store::{Block, BlockId, ReadOutcome, ReadPlan, SlotFormat};
 
-use crate::Result;
 use crate::cache::Cache;
 use crate::pins::Evict;
-use crate::tree::{Match, Saved};
+use crate::pool::BlockPool;
+use crate::tree::{Match, Node};
 use crate::writer::lock;
-
-/// Bytes that warming reads in one go: enough to keep the disk busy, little enough for a waiting turn to wait for.
-const RESTORE_BYTES: usize = 16 << 20;
+use crate::{Error, Result};
 
 /// How blocks are read.
 pub(crate) struct Reading {
     layers_per_read: usize,
     /// Whether what follows them is computed meanwhile.
-    is_beside: bool,
+    pub(crate) is_beside: bool,
     told: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -53,137 +51,97 @@ impl Reading {
         }
     }
 
-    /// Reads a plan into the parts of its slots, and says how long that took.
-    fn run(&self, plan: &ReadPlan, parts: Vec<Vec<Part<'_>>>) -> (ReadOutcome, Duration) {
-        let start = Instant::now();
-        let outcome = plan.run(parts, self.layers_per_read, |part| {
-            if let Some(told) = &self.told {
-                told();
-            }
-            part.ready();
-        });
-        (outcome, start.elapsed())
+    /// Tells that a part is about to be handed over.
+    fn tell(&self) {
+        if let Some(told) = &self.told {
+            told();
+        }
     }
 }
 
-/// Blocks of one chain that are to be read into slots that somebody holds.
+/// Blocks of one chain that are to be brought into slots that somebody holds. Give it to `Cache::bring`, `bring_beside` or `leave`.
 pub(crate) struct Restore {
     /// None of them is resident.
     pub(crate) ids: Vec<BlockId>,
     /// Fewer than the blocks if the store has not all of them.
-    slots: Vec<u32>,
+    pub(crate) slots: Vec<u32>,
+    /// For each slot, where in the host tier its block is, one reference to it; it is on disk otherwise.
+    in_host: Vec<Option<u32>>,
+    /// For those on disk.
     plan: Option<ReadPlan>,
     /// How long it took to plan and make room.
     prepared: Duration,
 }
 
-/// One reference to the slot of each block of a chain, in order.
-pub(crate) struct Held {
-    pub(crate) table: Vec<u32>,
-    /// What is yet to be read of them.
-    pub(crate) restore: Option<Restore>,
+/// What came of a [`Restore`].
+struct Brought {
+    /// Blocks that are whole, from the first on.
+    num_good: usize,
+    outcome: Option<ReadOutcome>,
+    time: Duration,
 }
 
-impl Held {
-    fn read(table: Vec<u32>) -> Self {
-        Self {
-            table,
-            restore: None,
+impl Restore {
+    /// Whether the store has not all blocks.
+    pub(crate) fn is_short(&self) -> bool {
+        self.slots.len() < self.ids.len()
+    }
+
+    /// Fills the parts of the slots: those of blocks in `host` first, layer by layer, since they come as fast as memory is copied.
+    fn run(
+        &self,
+        reading: &Reading,
+        host: Option<&KvPool>,
+        parts: Vec<Vec<Part<'_>>>,
+    ) -> kernels::Result<Brought> {
+        let start = Instant::now();
+        let mut from_host = Vec::new();
+        let mut from_disk = Vec::new();
+        for (parts, in_host) in parts.into_iter().zip(&self.in_host) {
+            match in_host.zip(host) {
+                Some((slot, host)) => from_host.push((slot, host, parts.into_iter())),
+                None => from_disk.push(parts),
+            }
         }
+        let mut is_left = true;
+        while std::mem::take(&mut is_left) {
+            for (slot, host, parts) in &mut from_host {
+                if let Some(part) = parts.next() {
+                    is_left = true;
+                    reading.tell();
+                    part.take(host, *slot)?;
+                }
+            }
+        }
+        let outcome = self.plan.as_ref().map(|plan| {
+            plan.run(from_disk, reading.layers_per_read, |part| {
+                reading.tell();
+                part.ready();
+            })
+        });
+        let mut left = outcome.as_ref().map_or(0, |outcome| outcome.num_good);
+        let mut is_good = |in_host: &Option<u32>| {
+            let is_read = in_host.is_none() && left > 0;
+            left -= usize::from(is_read);
+            in_host.is_some() || is_read
+        };
+        Ok(Brought {
+            num_good: self.in_host.iter().take_while(|it| is_good(it)).count(),
+            outcome,
+            time: start.elapsed(),
+        })
     }
 }
 
 impl Cache {
-    /// Blocks that warming restores in one go.
-    pub(crate) fn blocks_per_restore(&self) -> usize {
-        (RESTORE_BYTES / self.pool.kv().layout().slot_bytes()).max(1)
-    }
-
-    /// Holds the slots of blocks that follow each other in one chain, restoring what is on disk only: one reference to
-    /// each, in order, which the caller releases. `None` when a block could not be had: it is then forgotten, those
-    /// before it are resident, and nothing is held.
-    ///
-    /// # Errors
-    /// When there is no room in the pool, or the device fails; nothing is held then.
-    pub(crate) fn hold(&mut self, ids: &[BlockId], evict: Evict) -> Result<Option<Vec<u32>>> {
-        let Held { table, restore } = self.hold_unread(ids, evict)?;
-        match restore.map_or(Ok(true), |restore| self.read(&restore)) {
-            Ok(true) => Ok(Some(table)),
-            failed => {
-                self.release(&table);
-                failed.map(|_| None)
-            }
-        }
-    }
-
-    /// As `hold`, for who computes on what follows the match at once: where that can go on beside reading, whole blocks of
-    /// it are still to be read. The partly matching one is there, since it is copied first.
-    ///
-    /// # Errors
-    /// As `hold`.
-    pub(crate) fn hold_match(&mut self, found: &Match, evict: Evict) -> Result<Option<Held>> {
-        let is_missing = |id: &BlockId| self.slot_of(id).is_none();
-        if !self.reading.is_beside || !found.full.iter().any(is_missing) {
-            let ids: Vec<BlockId> = found.blocks().collect();
-            let table = self.hold(&ids, evict)?;
-            return Ok(table.map(Held::read));
-        }
-        let partial: Vec<BlockId> = found.partial.iter().map(|(id, _)| *id).collect();
-        let Some(copied) = self.hold(&partial, evict)? else {
-            return Ok(None);
-        };
-        let held = self.hold_unread(&found.full, evict);
-        let mut held = held.inspect_err(|_| self.release(&copied))?;
-        held.table.extend(copied);
-        // What the store has not is known before anything is read.
-        let is_short = |restore: &Restore| restore.slots.len() < restore.ids.len();
-        if let Some(short) = held.restore.take_if(|restore| is_short(restore)) {
-            let read = self.read(&short);
-            self.release(&held.table);
-            return read.map(|_| None);
-        }
-        Ok(Some(held))
-    }
-
-    /// Holds the slots of blocks of one chain: those of blocks that are on disk only are yet to be read, and missing where the
-    /// store has none.
-    fn hold_unread(&mut self, ids: &[BlockId], evict: Evict) -> Result<Held> {
-        let is_on_its_way = |cache: &Self, id| {
-            let node = cache.tree.get(id);
-            node.is_some_and(|node| node.slot.is_none() && node.saved == Saved::Queued)
-        };
-        if ids.iter().any(|id| is_on_its_way(self, id)) {
-            self.wait_for_writer();
-        }
-        // What is resident is held first, so that room for the rest is not made of it.
-        let resident: Vec<u32> = ids.iter().filter_map(|id| self.slot_of(id)).collect();
-        resident.iter().for_each(|slot| self.pool.retain(*slot));
-        let is_missing = |id: &&BlockId| self.slot_of(id).is_none();
-        let missing: Vec<BlockId> = ids.iter().filter(is_missing).copied().collect();
-        if missing.is_empty() {
-            return Ok(Held::read(resident));
-        }
-        // All at once: who holds blocks waits for all of them.
-        let restore = self.prepare(missing, evict);
-        let restore = restore.inspect_err(|_| self.release(&resident))?;
-        let mut unread = restore.slots.iter().copied();
-        let slots = ids
-            .iter()
-            .map(|id| self.slot_of(id).or_else(|| unread.next()));
-        Ok(Held {
-            table: slots.flatten().collect(),
-            restore: Some(restore),
-        })
-    }
-
     /// Gives up the end of a match that is on disk only where computing it is sooner than reading it. Returns how many
     /// tokens that are.
     pub(crate) fn give_up_slow_end(&self, found: &mut Match) -> usize {
         let ids: Vec<BlockId> = found.blocks().collect();
-        let is_resident = |id: &BlockId| self.slot_of(id).is_some();
-        let first = ids.iter().take_while(|id| is_resident(id)).count();
-        // What is resident behind it would be lost for nothing.
-        if first == ids.len() || ids[first..].iter().any(is_resident) {
+        let is_in_memory = |id: &BlockId| self.tree.get(id).is_some_and(Node::is_in_memory);
+        let first = ids.iter().take_while(|id| is_in_memory(id)).count();
+        // What is in memory behind it would be lost for nothing.
+        if first == ids.len() || ids[first..].iter().any(is_in_memory) {
             return 0;
         }
         let num_tokens = found.num_tokens() - first * BLOCK_TOKENS;
@@ -197,121 +155,153 @@ impl Cache {
         num_tokens
     }
 
-    /// Finds out where blocks are that are not resident, and allocates a slot for each that the store has, up to the first
-    /// that it has not: one reference to each, which is the caller's.
-    fn prepare(&mut self, ids: Vec<BlockId>, evict: Evict) -> Result<Restore> {
+    /// Finds out where blocks are that are not resident, and allocates a slot for each that is somewhere, up to the first
+    /// that is not: one reference to each, which is the caller's.
+    pub(crate) fn prepare(&mut self, ids: Vec<BlockId>, evict: Evict) -> Result<Restore> {
         let start = Instant::now();
-        let blocks: Vec<Block> = ids
+        let node = |id: &BlockId| self.tree.get(id);
+        let mut in_host: Vec<Option<u32>> = ids
             .iter()
-            .map_while(|id| self.tree.get(id).map(|node| node.block.clone()))
+            .map(|id| node(id).and_then(|node| node.host))
             .collect();
-        let plan = lock(self.store()).plan(&self.fingerprint, &blocks);
-        let num_blocks = plan.as_ref().map_or(0, ReadPlan::num_blocks);
-        let mut slots = Vec::with_capacity(num_blocks);
-        while slots.len() < num_blocks {
-            let slot = self.allocate(evict);
-            slots.push(slot.inspect_err(|_| self.release(&slots))?);
+        let on_disk = ids
+            .iter()
+            .zip(&in_host)
+            .filter(|(_, in_host)| in_host.is_none());
+        let blocks: Vec<Block> = on_disk
+            .map_while(|(id, _)| node(id).map(|node| node.block.clone()))
+            .collect();
+        let plan = match blocks.is_empty() {
+            true => None,
+            false => lock(self.store()).plan(&self.fingerprint, &blocks),
+        };
+        let num_planned = plan.as_ref().map_or(0, ReadPlan::num_blocks);
+        let mut on_disk = in_host.iter().enumerate().filter(|(_, it)| it.is_none());
+        let num_blocks = on_disk.nth(num_planned).map_or(ids.len(), |(at, _)| at);
+        in_host.truncate(num_blocks);
+        // Held first, so that room for them is not made of them.
+        if let Some(host) = &mut self.host {
+            in_host.iter().flatten().for_each(|slot| host.retain(*slot));
         }
-        Ok(Restore {
+        let mut restore = Restore {
             ids,
+            slots: Vec::with_capacity(num_blocks),
+            in_host,
             plan,
-            slots,
-            prepared: start.elapsed(),
-        })
+            prepared: Duration::ZERO,
+        };
+        while restore.slots.len() < num_blocks {
+            match self.allocate(evict) {
+                Ok(slot) => restore.slots.push(slot),
+                Err(error) => {
+                    self.release(&restore.slots);
+                    self.leave(restore);
+                    return Err(error);
+                }
+            }
+        }
+        restore.prepared = start.elapsed();
+        Ok(restore)
     }
 
-    /// Reads the blocks, and makes those visible that are whole. Whether all are; the first that is not is forgotten.
+    /// Fills the slots, and makes those blocks visible that are whole. Whether all are; the first that is not is forgotten.
     ///
     /// # Errors
     /// When the device fails.
-    pub(crate) fn read(&mut self, restore: &Restore) -> Result<bool> {
-        let Some(plan) = &restore.plan else {
-            return Ok(self.take_over(restore, 0, Duration::ZERO));
-        };
+    pub(crate) fn bring(&mut self, restore: Restore) -> Result<bool> {
         let (kv, reading) = (self.pool.kv(), &self.reading);
-        let read = kv.fill(&restore.slots, reading.layers_per_read, |parts| {
-            reading.run(plan, parts)
+        let host = self.host.as_ref().map(BlockPool::kv);
+        let filled = kv.fill(&restore.slots, reading.layers_per_read, |parts| {
+            restore.run(reading, host, parts)
         });
-        let (outcome, time) = read?;
-        if outcome.num_good == restore.ids.len() {
-            self.rates.read(plan.num_bytes(), time);
+        let brought = filled.and_then(|brought| brought);
+        if let (Ok(brought), Some(plan)) = (&brought, &restore.plan)
+            && plan.num_blocks() == restore.ids.len()
+            && brought.num_good == restore.ids.len()
+        {
+            self.rates.read(plan.num_bytes(), brought.time);
         }
-        lock(self.store()).drop_unreadable(plan, &outcome);
-        Ok(self.take_over(restore, outcome.num_good, time))
+        self.take_over(restore, brought)
     }
 
-    /// As `read`, on other threads while `beside` runs: a forward pass over these slots waits in each layer until the layer
+    /// As `bring`, on other threads while `beside` runs: a forward pass over these slots waits in each layer until the layer
     /// is there. What it gives is right only if all blocks are. How long reading took says nothing of the disk then.
     ///
     /// # Errors
-    /// As `read`; nothing has run then.
-    pub(crate) fn read_beside<T>(
+    /// As `bring`; nothing has run then.
+    pub(crate) fn bring_beside<T>(
         &mut self,
-        restore: &Restore,
+        restore: Restore,
         beside: impl FnOnce(&Model, &KvPool) -> T,
     ) -> Result<(bool, T)> {
         let (kv, reading, model) = (self.pool.kv(), &self.reading, self.model());
-        let Some(plan) = &restore.plan else {
-            let given = beside(model, kv);
-            return Ok((self.take_over(restore, 0, Duration::ZERO), given));
-        };
-        let read = kv.fill(&restore.slots, reading.layers_per_read, |parts| {
+        let host = self.host.as_ref().map(BlockPool::kv);
+        let filled = kv.fill(&restore.slots, reading.layers_per_read, |parts| {
             let parts = Mutex::new(parts);
             let take =
                 || std::mem::take(&mut *parts.lock().unwrap_or_else(PoisonError::into_inner));
-            let read = || reading.run(plan, take());
+            let run = || restore.run(reading, host, take());
             std::thread::scope(|scope| {
                 let reader = std::thread::Builder::new().name("restore".into());
-                match reader.spawn_scoped(scope, read) {
+                match reader.spawn_scoped(scope, run) {
                     Ok(reader) => {
                         let given = beside(model, kv);
                         (reader.join(), given)
                     }
                     // No thread to be had: one after the other.
-                    Err(_) => (Ok(read()), beside(model, kv)),
+                    Err(_) => (Ok(run()), beside(model, kv)),
                 }
             })
         });
-        let (read, given) = read?;
-        let (outcome, time) = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        lock(self.store()).drop_unreadable(plan, &outcome);
-        let is_whole = self.take_over(restore, outcome.num_good, time);
-        Ok((is_whole, given))
+        let (brought, given) = match filled {
+            Ok((Ok(brought), given)) => (brought, Some(given)),
+            Ok((Err(panic), _)) => std::panic::resume_unwind(panic),
+            Err(error) => (Err(error), None),
+        };
+        let is_whole = self.take_over(restore, brought)?;
+        let given = given.ok_or_else(|| Error::Corrupt("slots were filled beside nothing".into()));
+        Ok((is_whole, given?))
     }
 
-    /// Makes the first `num_good` blocks visible and forgets the one after them. Whether that were all.
-    fn take_over(&mut self, restore: &Restore, num_good: usize, time: Duration) -> bool {
-        let ms = (restore.prepared + time).as_secs_f64() * 1e3;
-        for (id, slot) in restore.ids.iter().zip(&restore.slots).take(num_good) {
-            let node = self.tree.get_mut(id).expect("a saved block is in the tree");
-            node.slot = Some(*slot);
-            node.restored_ms = Some(ms / num_good as f64);
-            self.pool.retain(*slot);
+    /// Makes the blocks visible that are whole, and forgets the one after them. Whether that were all.
+    fn take_over(&mut self, restore: Restore, brought: kernels::Result<Brought>) -> Result<bool> {
+        let outcome = brought.map(|brought| {
+            if let (Some(plan), Some(outcome)) = (&restore.plan, &brought.outcome) {
+                lock(self.store()).drop_unreadable(plan, outcome);
+            }
+            let num_good = brought.num_good;
+            let ms = (restore.prepared + brought.time).as_secs_f64() * 1e3;
+            for (id, slot) in restore.ids.iter().zip(&restore.slots).take(num_good) {
+                let node = self.tree.get_mut(id).expect("a saved block is in the tree");
+                node.slot = Some(*slot);
+                node.restored_ms = Some(ms / num_good as f64);
+                self.pool.retain(*slot);
+            }
+            if let Some(lost) = restore.ids.get(num_good) {
+                self.tree.forget_saved(lost);
+            }
+            num_good == restore.ids.len()
+        });
+        self.leave(restore);
+        Ok(outcome?)
+    }
+
+    /// Gives up what was to be brought; its slots are still held by who holds them.
+    pub(crate) fn leave(&mut self, restore: Restore) {
+        if let Some(host) = &mut self.host {
+            let held = restore.in_host.into_iter().flatten();
+            held.for_each(|slot| host.release(slot));
         }
-        if let Some(lost) = restore.ids.get(num_good) {
-            self.tree.forget_saved(lost);
-        }
-        num_good == restore.ids.len()
     }
 
-    /// Drops one reference to each slot.
-    fn release(&mut self, slots: &[u32]) {
-        slots.iter().for_each(|slot| self.pool.release(*slot));
-    }
-
-    /// Reads blocks in parts of so many layers, beside computing whatever cores there are, and calls `told` before each part is handed over, on the thread that read it;
-    /// for tests of what goes on beside reading.
+    /// Brings blocks in parts of so many layers, beside computing whatever cores there are, and calls `told` before each part is handed
+    /// over, on the thread that brings it; for tests of what goes on beside reading.
     pub fn read_in_parts(&mut self, num_layers: usize, told: impl Fn() + Send + Sync + 'static) {
         self.reading = Reading {
             layers_per_read: num_layers.max(1),
             is_beside: true,
             told: Some(Box::new(told)),
         };
-    }
-
-    /// The slot of a resident block.
-    pub(crate) fn slot_of(&self, id: &BlockId) -> Option<u32> {
-        self.tree.get(id).and_then(|node| node.slot)
     }
 }
 

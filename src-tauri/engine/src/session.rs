@@ -148,7 +148,7 @@ impl Session {
             let start = Instant::now();
             let last = match reused.restore.take() {
                 Some(restore) => {
-                    match self.advance_beside(cache, &prompt[at..end], &restore, &mut reused)? {
+                    match self.advance_beside(cache, &prompt[at..end], restore, &mut reused)? {
                         Some(last) => last,
                         None => {
                             reused = self.reuse(cache, prompt)?;
@@ -165,8 +165,9 @@ impl Session {
             reused.prefill.computed += (end - at) as u32;
             logits = (end == prompt.len()).then_some(last);
         }
-        if reused.restore.is_some() {
-            // Stopped before anything was read.
+        if let Some(restore) = reused.restore.take() {
+            // Stopped before anything was brought.
+            cache.leave(restore);
             self.clear(cache);
             reused.prefill = Prefill::default();
         }
@@ -301,24 +302,13 @@ impl Session {
             .filter(|(id, _)| cache.slot_of(id).is_some())
             .collect();
         let (prefill, restore_ms) = self.count(cache, there.into_iter());
-        if let Some((_, num_tokens)) = found.partial {
-            let start = Instant::now();
-            let copy = self
-                .table
-                .pop()
-                .expect("hold put the partial block's slot last");
-            let own = cache
-                .allocate(self.evict)
-                .inspect_err(|_| cache.pool.release(copy))?;
-            let copied = cache.pool.kv().copy_slot(copy, own, num_tokens);
-            cache.pool.release(copy);
-            self.table.push(own);
-            copied?;
-            tracing::debug!(
-                num_tokens,
-                elapsed_us = start.elapsed().as_micros() as u64,
-                "copied and truncated a block"
-            );
+        if let Some((_, num_tokens)) = found.partial
+            && let Err(error) = self.copy_last(cache, num_tokens)
+        {
+            if let Some(restore) = restore {
+                cache.leave(restore);
+            }
+            return Err(error);
         }
         self.tokens.extend_from_slice(&prompt[..found.num_tokens()]);
         self.chain = found.full;
@@ -328,6 +318,19 @@ impl Session {
             given_up: given_up as u32,
             restore,
         })
+    }
+
+    /// Puts a copy of its first tokens in place of the last block.
+    fn copy_last(&mut self, cache: &mut Cache, num_tokens: usize) -> Result<()> {
+        let Some(copied) = self.table.pop() else {
+            return Err(Error::Corrupt("a block to be copied is not held".into()));
+        };
+        let own = cache.allocate(self.evict);
+        let own = own.inspect_err(|_| cache.pool.release(copied))?;
+        self.table.push(own);
+        let copying = cache.pool.kv().copy_slot(copied, own, num_tokens);
+        cache.pool.release(copied);
+        Ok(copying?)
     }
 
     /// Where blocks of the tree came from, given how many tokens of each are used.

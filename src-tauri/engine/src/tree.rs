@@ -1,8 +1,8 @@
 //! The prefix tree: which token sequences have their keys and values somewhere, and where.
 //!
-//! Nodes are blocks, named by everything up to their end. A node is *resident* (it has a pool slot), *saved* (the block
-//! store has it), both, or for a short while neither; a walk passes only through nodes that are one of the two.
-//! The tree owns one reference to the slot of each resident node; it does no input or output.
+//! Nodes are blocks, named by everything up to their end. A node is *resident* (it has a slot of the working pool), in the host tier,
+//! *saved* (the block store has it), several of these, or for a short while nothing; a walk passes only through nodes that are
+//! somewhere. The tree owns one reference to each slot of a node; it does no input or output.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,24 @@ pub enum Saved {
     Yes,
 }
 
+/// Where slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// The working pool.
+    Pool,
+    /// The machine's memory, beside a GPU's.
+    Host,
+}
+
 /// One block and where it is.
 #[derive(Debug)]
 pub struct Node {
     /// Name, parent, position and tokens.
     pub block: Block,
-    /// Pool slot, when resident.
+    /// Slot of the working pool, when resident.
     pub slot: Option<u32>,
+    /// Slot of the host tier, when it is there.
+    pub host: Option<u32>,
     /// State on disk.
     pub saved: Saved,
     /// Milliseconds that bringing it from disk took, until a turn has counted it as restored.
@@ -37,7 +48,20 @@ pub struct Node {
 
 impl Node {
     fn is_present(&self) -> bool {
-        self.slot.is_some() || self.saved != Saved::No
+        self.is_in_memory() || self.saved != Saved::No
+    }
+
+    /// Whether it needs no reading from disk.
+    pub fn is_in_memory(&self) -> bool {
+        self.slot.is_some() || self.host.is_some()
+    }
+
+    /// Its slot in a tier.
+    pub fn slot_in(&self, tier: Tier) -> Option<u32> {
+        match tier {
+            Tier::Pool => self.slot,
+            Tier::Host => self.host,
+        }
     }
 }
 
@@ -115,6 +139,7 @@ impl PrefixTree {
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             block,
             slot: None,
+            host: None,
             saved: Saved::No,
             restored_ms: None,
             children: Vec::new(),
@@ -178,9 +203,10 @@ impl PrefixTree {
                     .take_while(|(a, b)| a == b)
                     .count();
                 let reachable = node.is_present() && node.block.parent == parent;
-                (common > 0 && reachable).then_some((common, node.slot.is_some(), *id))
+                let nearness = (node.slot.is_some(), node.host.is_some());
+                (common > 0 && reachable).then_some((common, nearness, *id))
             })
-            .max_by_key(|&(common, resident, _)| (common, resident))
+            .max_by_key(|&(common, nearness, _)| (common, nearness))
             .map(|(common, _, id)| (id, common))
     }
 
@@ -193,14 +219,18 @@ impl PrefixTree {
         chain
     }
 
-    /// The resident block with no resident block below it that goes first: of those that `rank` ranks lowest (and does not
-    /// leave out) the least recently used.
-    pub fn oldest_leaf<R: Ord>(&self, rank: impl Fn(&Node) -> Option<R>) -> Option<BlockId> {
+    /// The block of a tier with no block of that tier below it that goes first: of those that `rank` ranks lowest (and does not
+    /// leave out), given their slots, the least recently used.
+    pub fn oldest_leaf<R: Ord>(
+        &self,
+        tier: Tier,
+        rank: impl Fn(&Node, u32) -> Option<R>,
+    ) -> Option<BlockId> {
+        let is_there = |id: &BlockId| self.nodes[id].slot_in(tier).is_some();
         self.nodes
             .values()
-            .filter(|node| node.slot.is_some())
-            .filter_map(|node| Some((rank(node)?, node)))
-            .filter(|(_, node)| !node.children.iter().any(|id| self.nodes[id].slot.is_some()))
+            .filter_map(|node| Some((rank(node, node.slot_in(tier)?)?, node)))
+            .filter(|(_, node)| !node.children.iter().any(is_there))
             .min_by(|(a, one), (b, other)| a.cmp(b).then(one.last_used.cmp(&other.last_used)))
             .map(|(_, node)| node.block.id)
     }
@@ -335,6 +365,22 @@ mod tests {
             tree.get_mut(id).unwrap().slot = Some(slot as u32);
         }
         tree.touch(&ids);
-        assert_eq!(tree.oldest_leaf(|_| Some(())), Some(ids[2]));
+        assert_eq!(tree.oldest_leaf(Tier::Pool, |_, _| Some(())), Some(ids[2]));
+        assert_eq!(tree.oldest_leaf(Tier::Host, |_, _| Some(())), None);
+        tree.get_mut(&ids[1]).unwrap().host = Some(0);
+        assert_eq!(tree.oldest_leaf(Tier::Host, |_, _| Some(())), Some(ids[1]));
+    }
+
+    #[test]
+    fn a_block_in_the_host_tier_alone_is_found_until_it_goes() {
+        let mut tree = tree();
+        let text: Vec<u32> = (0..128).collect();
+        let ids = grow(&mut tree, &text);
+        tree.get_mut(&ids[1]).unwrap().host = Some(3);
+        tree.forget_saved(&ids[1]);
+        assert_eq!(tree.find(&text).num_tokens(), 127);
+        tree.get_mut(&ids[1]).unwrap().host = None;
+        tree.prune(&ids[1]);
+        assert_eq!(tree.find(&text).num_tokens(), 64);
     }
 }

@@ -213,7 +213,7 @@ impl Worker {
                     cache.flush();
                 }
                 lock(&self.store).clear();
-                self.refresh();
+                self.forget_lost();
                 Ok(Answer::Done)
             }
             Request::CacheStats => {
@@ -262,7 +262,15 @@ impl Worker {
             let report = store.gc(&std::collections::HashSet::new());
             tracing::debug!(?report, "swept the block store");
         }
+        self.forget_lost();
+    }
+
+    /// After blocks were taken from the disk on purpose: they go from memory too.
+    fn forget_lost(&mut self) {
         self.refresh();
+        if let Some(cache) = &mut self.cache {
+            cache.drop_unsaved();
+        }
     }
 
     pub(crate) fn refresh(&mut self) {

@@ -39,6 +39,8 @@ pub(crate) fn plan_model(
         // As the engine's process sees it: what that holds would be given back for another model.
         machine: stats.planned_machine(),
         is_on_device: stats.is_on_device(),
+        host: stats.machine,
+        host_bytes: limits.host_bytes,
         threads: EngineConfig::threads_beside_a_window() as u64,
         pool_bytes: limits.pool_bytes,
         reserves_context: reserves_context(&app.history(), &name)?,

@@ -103,6 +103,31 @@ fn the_engine_says_what_computes_and_gives_the_gpu_back() {
 }
 
 #[test]
+fn the_plan_says_before_loading_what_the_gpu_has_room_for() {
+    let home = tempfile::tempdir().expect("folder");
+    Subject::TINY.install(&home.path().join("models"));
+    let plan = |bytes: &str| {
+        let cli = cli(home.path(), &[("PTX_DRIVER_MEMORY_BYTES", bytes)]);
+        let name = cli.run(&["models", "list"])[0]["name"].clone();
+        let inspected = cli.run(&["models", "inspect", name.as_str().expect("a name")]);
+        inspected[0]["plan"].clone()
+    };
+    let plans = ["200000000", "2000000", "300000"].map(plan);
+    let layers = plans
+        .each_ref()
+        .map(|plan| plan["offload"]["device_layers"].as_u64());
+    assert_eq!(layers, [None, Some(1), Some(0)]);
+    for plan in &plans {
+        assert_eq!(plan["is_on_device"], true);
+        assert!(
+            plan["host"]["budget_bytes"].as_u64() > Some(1 << 20),
+            "{plan}"
+        );
+    }
+    assert_eq!(plans[1]["offload"]["num_layers"], 2);
+}
+
+#[test]
 fn a_model_that_does_not_fit_has_its_first_layers_on_the_gpu_and_goes_on_after_a_restart() {
     let mut chat = chat();
     let folder = tempfile::tempdir().expect("folder");

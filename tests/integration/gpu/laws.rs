@@ -49,6 +49,35 @@ fn law_1_resume_equals_never_left() {
 }
 
 #[test]
+fn law_1_what_made_way_on_the_gpu_goes_on_from_the_machines_memory() {
+    let mut stayed = chat();
+    let text = message_for_prompt(&stayed, 140);
+    stayed.say(&text);
+    let stayed = stayed.say("And then?");
+    let mut chat = chat();
+    let model = chat.engine().load(None).expect("a model").expect("a model");
+    // Three blocks each, and room for two less than both.
+    chat.restart_with_pool(5 * 64 * model.kv_bytes_per_token);
+    chat.say(&text);
+    let beside = chat.new_conversation("");
+    chat.say_in(&beside, &prose(9, WORDS));
+    let before = memory(&chat);
+    assert!(before.host.cached_bytes > 0, "{before:?}");
+    // Whatever is not in memory is lost.
+    chat.engine().cache_stats().expect("all is on disk");
+    damage(&chat.kv());
+    let back = chat.say("And then?");
+    assert_eq!(back.ids, stayed.ids);
+    assert_eq!(back.prefill.computed, stayed.prefill.computed);
+    assert!(back.prefill.restored > 0, "{:?}", back.prefill);
+    let after = memory(&chat);
+    assert_eq!((after.pool.active_bytes, after.host.active_bytes), (0, 0));
+    assert!(after.host.cached_bytes <= after.host.budget_bytes);
+    chat.engine().release().expect("released");
+    assert_eq!(memory(&chat).host, engine::TierUse::default());
+}
+
+#[test]
 fn law_2_an_edit_costs_its_suffix_and_is_what_a_cold_run_computes() {
     let mut chat = chat();
     let text = prose(4, WORDS);

@@ -1,6 +1,7 @@
 //! Memory is planned before it is taken, told while it is used, kept within its limits, and given back.
 
 mod beside;
+mod host;
 mod limits;
 mod pins;
 mod plan;

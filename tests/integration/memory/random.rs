@@ -18,7 +18,7 @@ const SLOTS: usize = 12;
 const MOST_TOKENS: usize = 300;
 
 /// A small model whose heads can be quantized.
-fn model(folder: &std::path::Path) -> Arc<Model> {
+pub(crate) fn model(folder: &std::path::Path) -> Arc<Model> {
     let path = folder.join("tiny.gguf");
     let small = TinyModel {
         head_dim: 32,
@@ -42,13 +42,16 @@ struct World {
     /// The timeline that is pinned; all of it was in the pool when it was.
     looked_at: Vec<u32>,
     random: ChaCha8Rng,
-    in_parts: bool,
+    /// How often it was restarted: that decides how blocks are read, and how many the host tier has room for.
+    restarts: usize,
     /// Whether allocations may fail now.
     is_failing: bool,
     refused: usize,
     restored: u64,
     pushed_out: usize,
     ahead: usize,
+    /// Of the blocks that were wanted, those that were in the host tier.
+    from_host: usize,
 }
 
 impl World {
@@ -64,12 +67,13 @@ impl World {
             read: vec![vec![5; 100]],
             looked_at: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(seed),
-            in_parts: false,
+            restarts: 0,
             is_failing: false,
             refused: 0,
             restored: 0,
             pushed_out: 0,
             ahead: 0,
+            from_host: 0,
         }
     }
 
@@ -113,7 +117,11 @@ impl World {
             95..97 => {
                 self.cache.save_some();
             }
-            97..98 => self.cache.flush(),
+            97 if self.below(4) == 0 => {
+                let num_slots = self.below(30);
+                self.keep_evicted(num_slots);
+            }
+            97 => self.cache.flush(),
             98 => self.restart(),
             _ if self.below(4) == 0 => self.store.lock().expect("store").clear(),
             _ => {}
@@ -196,6 +204,7 @@ impl World {
         };
         let known = self.read.iter().map(common).max().unwrap_or(0);
         let pinned = self.pinned_blocks();
+        self.from_host += self.cache.num_in_host_of(&prompt);
         self.read.push(prompt.clone());
         let mut session = Session::new();
         let synced = session.sync(&mut self.cache, &prompt, &mut |_, _| {
@@ -283,13 +292,19 @@ impl World {
         // The old cache goes before the folder is opened again.
         (self.store, self.cache) = open(&nowhere, &self.model);
         (self.store, self.cache) = open(&self.kv, &self.model);
-        // Every other time blocks are read layer by layer, beside computing.
-        self.in_parts = !self.in_parts;
-        if self.in_parts {
+        // Every other time blocks are brought layer by layer, beside computing.
+        self.restarts += 1;
+        if self.restarts % 2 == 1 {
             self.cache.read_in_parts(1, || ());
         }
+        self.keep_evicted([30, 4, 0][self.restarts % 3]);
         self.is_failing = false;
         self.looked_at.clear();
+    }
+
+    fn keep_evicted(&mut self, num_slots: usize) {
+        let bytes = (num_slots * self.model.kv_layout().slot_bytes()) as u64;
+        self.cache.keep_evicted(bytes).expect("a host tier");
     }
 
     fn refused(&mut self, error: &Error) {
@@ -310,7 +325,7 @@ fn open(kv: &std::path::Path, model: &Arc<Model>) -> (Arc<Mutex<BlockStore>>, Ca
 }
 
 /// Logits after a prompt that is read from its beginning in a pool of its own.
-fn cold(model: &Model, prompt: &[u32]) -> Vec<f32> {
+pub(crate) fn cold(model: &Model, prompt: &[u32]) -> Vec<f32> {
     let num_slots = prompt.len().div_ceil(64);
     let pool = KvPool::reserved(model.kv_layout(), num_slots).expect("pool");
     let table: Vec<u32> = (0..num_slots as u32).collect();
@@ -321,6 +336,7 @@ fn cold(model: &Model, prompt: &[u32]) -> Vec<f32> {
 fn ten_thousand_random_operations_keep_every_count_right_and_every_answer_exact() {
     let folder = tempfile::tempdir().expect("folder");
     let mut world = World::new(folder.path(), 3);
+    world.keep_evicted(20);
     for operation in 0..OPERATIONS {
         world.operate();
         let tables: Vec<&[u32]> = world.open.iter().map(Session::table).collect();
@@ -332,6 +348,11 @@ fn ten_thousand_random_operations_keep_every_count_right_and_every_answer_exact(
     assert!(world.restored > 1_000, "{} restored", world.restored);
     assert!(world.pushed_out > 10, "{} pushed out", world.pushed_out);
     assert!(world.ahead > 100, "{} blocks beside side work", world.ahead);
+    assert!(
+        world.from_host > 150,
+        "{} from the host tier",
+        world.from_host
+    );
 }
 
 #[test]
@@ -357,12 +378,20 @@ fn an_allocation_that_fails_anywhere_leaves_everything_as_it_was() {
     sync(&mut cache, &prompt).expect("sync");
     cache.flush();
     drop(cache);
-    for in_parts in [false, true] {
+    for (in_parts, host_slots) in [(false, 0), (true, 0), (false, 3), (true, 3)] {
         let mut failures = 0;
         for allocations in 0.. {
             let (_store, mut cache) = open(&kv, &model);
             if in_parts {
                 cache.read_in_parts(1, || ());
+            }
+            // All of it was here and has made way: for the blocks of another, which make way in turn.
+            if host_slots > 0 {
+                let slot_bytes = model.kv_layout().slot_bytes() as u64;
+                cache.keep_evicted(host_slots * slot_bytes).expect("tier");
+                sync(&mut cache, &prompt).expect("sync");
+                sync(&mut cache, &[9; 64 * SLOTS - 70]).expect("another");
+                assert!(cache.num_in_host() == 3);
             }
             cache.fail_allocations_after(Some(allocations));
             let first = sync(&mut cache, &branch);

@@ -103,6 +103,12 @@ fn a_conversation_that_is_forgotten_leaves_nothing_of_its_own() {
         chat.engine().forget(gone).expect("forgotten");
         let after = chat.engine().cache_stats().expect("stats").num_blocks;
         assert!(0 < after && after < before, "{before} blocks, then {after}");
+        chat.restart();
+        let later = chat.engine().cache_stats().expect("stats").num_blocks;
+        assert_eq!(
+            later, after,
+            "what was in memory does not come back to disk"
+        );
         chat.stop();
         for file in std::fs::read_dir(chat.home()).expect("folder").flatten() {
             if file.path().is_file() {

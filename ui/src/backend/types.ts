@@ -18,6 +18,7 @@ export type { DeviceUse } from './bindings/DeviceUse';
 export type { MemoryLimits } from './bindings/MemoryLimits';
 export type { MemoryPlan } from './bindings/MemoryPlan';
 export type { MemoryStats } from './bindings/MemoryStats';
+export type { TierUse } from './bindings/TierUse';
 export type { ModelEntry } from './bindings/ModelEntry';
 export type { Prefill } from './bindings/Prefill';
 export type { PrivacyState } from './bindings/PrivacyState';

@@ -64,7 +64,11 @@ export function planLine(plan: MemoryPlan): string {
   return `${parts} · ${verdict(plan)}`;
 }
 
-function verdict({ verdict, longest_context_tokens: longest }: MemoryPlan): string {
+function verdict({ verdict, offload, longest_context_tokens: longest }: MemoryPlan): string {
+  if (offload) {
+    if (offload.device_layers === 0) return 'no room on the GPU, computed on the CPU';
+    return `the GPU computes ${count(offload.device_layers)} of ${count(offload.num_layers)} layers, the CPU the rest`;
+  }
   switch (verdict.verdict) {
     case 'fits':
       return 'fits';

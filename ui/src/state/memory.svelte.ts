@@ -1,6 +1,6 @@
 import type { Backend } from '../backend/backend';
 import { problemOf, type Problem } from './problem';
-import type { DeviceList, MemoryLimits, MemoryStats } from './types';
+import type { DeviceList, MemoryLimits, MemoryStats, TierUse } from './types';
 
 /** Between two looks at the memory, in milliseconds. */
 const INTERVAL = 2000;
@@ -120,6 +120,11 @@ function othersBytes(stats: MemoryStats): number | null {
   if (!isOnGpu(stats)) return stats.others_bytes;
   const own = stats.weights_bytes + stats.scratch_bytes + stats.pool.reserved_bytes;
   return Math.max(0, stats.device.total_bytes - stats.device.free_bytes - own);
+}
+
+/** The tier between a GPU's memory and the disk, where there is one. */
+export function hostTier(stats: MemoryStats): TierUse | null {
+  return stats.host.budget_bytes > 0 ? stats.host : null;
 }
 
 /** One line a kind, the warmest first; what does not apply is left out. */

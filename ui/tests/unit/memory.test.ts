@@ -71,7 +71,7 @@ test('limits are kept, and what is refused is said and not shown', async () => {
   const end = app.memory.watch();
   await vi.waitFor(() => expect(app.memory.limits?.idle_minutes).toBe(15));
   await app.memory.setLimits({ pool_bytes: 1e9, idle_minutes: null });
-  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, disk_bytes: null, idle_minutes: null, kv: 'q8', device: 'auto' });
+  expect(app.memory.limits).toEqual({ pool_bytes: 1e9, host_bytes: null, disk_bytes: null, idle_minutes: null, kv: 'q8', device: 'auto' });
   await app.memory.setLimits({ disk_bytes: 5 });
   expect(app.memory.problem?.detail).toContain('at least 16 MiB');
   expect(app.memory.limits?.disk_bytes).toBeNull();
@@ -127,6 +127,9 @@ test('a plan that does not fit says what does', async () => {
   expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 0 })).toBe('needs 12.0\u2009GB');
   expect(line({ verdict: { verdict: 'fits_with', format: 'q8' } })).toBe('fits with q8');
   expect(line({ verdict: { verdict: 'unknown' } })).toContain('does not say');
+  const offload = { device_layers: 12, num_layers: 30, needed_bytes: 9e9, device_weights_bytes: 1e9, pool_bytes: 1e9 };
+  expect(line({ offload })).toBe('the GPU computes 12 of 30 layers, the CPU the rest');
+  expect(line({ offload: { ...offload, device_layers: 0 } })).toBe('no room on the GPU, computed on the CPU');
 });
 
 test('what computes is said, and why it is not a GPU; where there is one it can be chosen', async () => {
@@ -143,6 +146,10 @@ test('a GPU is chosen, and its memory is what is shown', async () => {
   render(Root, { app });
   await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('Computed on NVIDIA GeForce RTX 4070, in its memory'));
   expect(screen.getByRole('meter', { name: 'Weights' }).getAttribute('aria-valuemax')).toBe(String(12e9));
+  expect(screen.getByTestId('host-tier').textContent).toContain('250\u2009MB of 2.8\u2009GB in the machine’s memory: room for 55 more');
+  await fireEvent.change(screen.getByLabelText(/Beside the GPU/), { target: { value: '0' } });
+  await waitFor(() => expect(screen.queryByTestId('host-tier')).toBeNull());
+  expect((await backend.memoryLimits()).host_bytes).toBe(0);
   await fireEvent.change(screen.getByLabelText('Compute on'), { target: { value: 'cpu' } });
   expect((await backend.memoryLimits()).device).toBe('cpu');
   app.draft = 'brief';

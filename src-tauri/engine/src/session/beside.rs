@@ -17,15 +17,20 @@ impl Session {
         &mut self,
         cache: &mut Cache,
         tokens: &[u32],
-        restore: &Restore,
+        restore: Restore,
         reused: &mut Reused,
     ) -> Result<Option<Vec<f32>>> {
         let offset = self.tokens.len();
-        let advanced = self.make_room(cache, tokens.len()).and_then(|()| {
-            cache.read_beside(restore, |model, kv| {
+        let ids = restore.ids.clone();
+        let advanced = match self.make_room(cache, tokens.len()) {
+            Ok(()) => cache.bring_beside(restore, |model, kv| {
                 model.forward(tokens, offset, kv, &self.table)
-            })
-        });
+            }),
+            Err(error) => {
+                cache.leave(restore);
+                Err(error)
+            }
+        };
         let logits = match advanced {
             Ok((true, logits)) => logits.map(Some).map_err(Into::into),
             Ok((false, _)) => Ok(None),
@@ -37,8 +42,8 @@ impl Session {
         }
         self.tokens.extend_from_slice(tokens);
         self.register_full(cache);
-        let read = restore.ids.iter().map(|id| (*id, BLOCK_TOKENS));
-        let (counted, ms) = self.count(cache, read);
+        let brought = ids.iter().map(|id| (*id, BLOCK_TOKENS));
+        let (counted, ms) = self.count(cache, brought);
         reused.prefill.restored += counted.restored;
         reused.restore_ms += ms;
         logits

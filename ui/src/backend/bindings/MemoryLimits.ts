@@ -11,6 +11,10 @@ export type MemoryLimits = {
  */
 pool_bytes: number | null, 
 /**
+ * Bytes of the machine's memory for what makes way in a GPU's; chosen when absent, nothing when 0. Never exceeded.
+ */
+host_bytes: number | null, 
+/**
  * Bytes of the block store on disk; its own default when absent.
  */
 disk_bytes: number | null, 

@@ -4,8 +4,8 @@ import type { Machine } from "./Machine";
 import type { TierUse } from "./TierUse";
 
 /**
- * What memory is used for. The working pool lies in the machine's memory, or in a GPU's; there is no tier between it and the
- * disk.
+ * What memory is used for. The working pool lies in the machine's memory, or in a GPU's; then the machine's keeps what makes way
+ * there.
  */
 export type MemoryStats = { 
 /**
@@ -32,6 +32,14 @@ reserves_context: boolean,
  * Conversations of 4 096 tokens that the open pool holds, if they share nothing.
  */
 resident_conversations: number, 
+/**
+ * What made way in a GPU's memory; empty where the CPU computes.
+ */
+host: TierUse, 
+/**
+ * Conversations of 4 096 tokens that it holds besides, if they share nothing.
+ */
+host_conversations: number, 
 /**
  * The block store.
  */

@@ -12,7 +12,7 @@ const NO_GPU = 'no NVIDIA driver is installed';
 
 /** The memory of a machine with 16 GB, and perhaps of its GPU. */
 export class FakeMemory {
-  limits: MemoryLimits = { pool_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8', device: 'auto' };
+  limits: MemoryLimits = { pool_bytes: null, host_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8', device: 'auto' };
 
   constructor(private readonly hasGpu: boolean) {}
 
@@ -44,6 +44,8 @@ export class FakeMemory {
       verdict: fits ? { verdict: 'fits' } : { verdict: 'needs', needed_bytes: fixed + kvBytes },
       longest_context_tokens: Math.min(context, Math.floor(room / this.perToken())),
       resident_conversations: Math.floor(room / (CONVERSATION_TOKENS * this.perToken())),
+      offload: null,
+      host: { budget_bytes: this.host(), conversations: Math.floor(this.host() / (CONVERSATION_TOKENS * this.perToken())) },
       disk: { budget_bytes: this.disk(), used_bytes: 0, free_bytes: 90e9, conversations: Math.floor(this.disk() / (CONVERSATION_TOKENS * this.perToken())) },
     };
   }
@@ -58,6 +60,8 @@ export class FakeMemory {
       pool: { budget_bytes: model ? this.pool() : 0, reserved_bytes: Math.max(cached + active, model ? this.reserved(model) : 0), active_bytes: active, cached_bytes: cached },
       reserves_context: model !== undefined && this.reserving.has(model.name),
       resident_conversations: model ? Math.floor(this.pool() / (CONVERSATION_TOKENS * this.perToken())) : 0,
+      host: { budget_bytes: model ? this.host() : 0, reserved_bytes: model ? Math.min(this.host(), 260e6) : 0, active_bytes: 0, cached_bytes: model ? Math.min(this.host(), 250e6) : 0 },
+      host_conversations: model ? Math.floor(this.host() / (CONVERSATION_TOKENS * this.perToken())) : 0,
       disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * this.perToken(), active_bytes: 0, cached_bytes: cachedTokens * this.perToken() },
       machine: MACHINE,
       others_bytes: 4e9,
@@ -85,6 +89,11 @@ export class FakeMemory {
 
   private pool(): number {
     return this.limits.pool_bytes ?? 5e9;
+  }
+
+  /** Only beside a GPU. */
+  private host(): number {
+    return this.device().name === null ? 0 : (this.limits.host_bytes ?? 2.8e9);
   }
 
   private disk(): number {
