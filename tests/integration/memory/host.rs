@@ -74,11 +74,12 @@ fn what_made_way_comes_back_from_memory_with_the_bits_it_had() {
 fn what_is_pinned_makes_no_way_for_what_is_not() {
     let folder = tempfile::tempdir().expect("folder");
     let (model, kv) = (model(folder.path()), nowhere(folder.path()));
-    let mut cache = cache(&kv, &model, 4);
+    // As much as makes way of what is looked at.
+    let mut cache = cache(&kv, &model, 3);
     let looked_at = text(5, 4);
     sync(&mut cache, &looked_at);
     cache.pin_open(&looked_at);
-    // Three of its blocks make way, and later what pushed them out.
+    // Three of its blocks make way, and later what pushed them out, which stays nowhere.
     for first in [7, 11, 13, 17] {
         sync(&mut cache, &text(first, 6));
         assert_eq!(cache.num_in_host_of(&looked_at), 3);
@@ -105,4 +106,19 @@ fn what_goes_from_memory_before_it_was_saved_is_on_disk() {
         assert_eq!(again.prefill.computed, 1, "{:?}", again.prefill);
         assert_eq!(again.logits.expect("logits"), cold(&model, prompt));
     }
+}
+
+#[test]
+fn a_tail_that_a_longer_block_replaced_is_kept_nowhere() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (model, kv) = (model(folder.path()), nowhere(folder.path()));
+    let mut cache = cache(&kv, &model, 16);
+    let text = text(5, 3);
+    sync(&mut cache, &text[..100]);
+    sync(&mut cache, &self::text(7, 6));
+    assert_eq!(cache.num_in_host_of(&text[..100]), 1);
+    // It comes back and becomes a whole block; three of the other's make way.
+    let again = sync(&mut cache, &text[..150]);
+    assert_eq!((again.prefill.restored, again.prefill.computed), (36, 50));
+    assert_eq!(cache.num_in_host(), 3);
 }

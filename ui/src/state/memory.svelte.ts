@@ -25,6 +25,7 @@ export class Memory {
   problem = $state.raw<Problem | null>(null);
 
   readonly uses: Use[] = $derived(this.stats ? usesOf(this.stats) : []);
+  readonly places: Place[] = $derived(this.stats ? placesOf(this.stats) : []);
 
   constructor(
     private readonly backend: Backend,
@@ -122,9 +123,21 @@ function othersBytes(stats: MemoryStats): number | null {
   return Math.max(0, stats.device.total_bytes - stats.device.free_bytes - own);
 }
 
-/** The tier between a GPU's memory and the disk, where there is one. */
-export function hostTier(stats: MemoryStats): TierUse | null {
-  return stats.host.budget_bytes > 0 ? stats.host : null;
+/** A place where conversations are kept, as a line. */
+export interface Place {
+  name: string;
+  tier: TierUse;
+  /** How warm what lies there is. */
+  warmth: 'warm' | 'mild' | 'cool';
+}
+
+/** Where conversations are kept, the nearest to the model first. */
+function placesOf(stats: MemoryStats): Place[] {
+  const disk: Place = { name: 'On disk', tier: stats.disk, warmth: 'cool' };
+  if (!stats.model) return [disk];
+  const pool: Place = { name: isOnGpu(stats) ? 'In the GPU’s memory' : 'In memory', tier: stats.pool, warmth: 'warm' };
+  const host: Place = { name: 'In memory beside it', tier: stats.host, warmth: 'mild' };
+  return stats.host.budget_bytes > 0 ? [pool, host, disk] : [pool, disk];
 }
 
 /** One line a kind, the warmest first; what does not apply is left out. */

@@ -146,9 +146,11 @@ test('a GPU is chosen, and its memory is what is shown', async () => {
   render(Root, { app });
   await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('Computed on NVIDIA GeForce RTX 4070, in its memory'));
   expect(screen.getByRole('meter', { name: 'Weights' }).getAttribute('aria-valuemax')).toBe(String(12e9));
-  expect(screen.getByTestId('host-tier').textContent).toContain('250\u2009MB of 2.8\u2009GB in the machine’s memory: room for 55 more');
+  const places = () => [...screen.getByTestId('places').children].map((line) => line.textContent?.trim().replace(/\s+/g, ' '));
+  expect(places()[1]).toBe('In memory beside it 250 MB of 2.8 GB');
+  expect(places().length).toBe(3);
   await fireEvent.change(screen.getByLabelText(/Beside the GPU/), { target: { value: '0' } });
-  await waitFor(() => expect(screen.queryByTestId('host-tier')).toBeNull());
+  await waitFor(() => expect(places().map((line) => line?.slice(0, 7))).toEqual(['In the ', 'On disk']));
   expect((await backend.memoryLimits()).host_bytes).toBe(0);
   await fireEvent.change(screen.getByLabelText('Compute on'), { target: { value: 'cpu' } });
   expect((await backend.memoryLimits()).device).toBe('cpu');
