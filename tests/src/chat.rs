@@ -176,7 +176,7 @@ impl Chat {
 
     /// Starts an engine over the folder.
     pub fn start(&mut self) {
-        let folder = DataFolder::open(Some(self.home.path().to_owned())).expect("data folder");
+        let folder = unlocked(self.home.path());
         let history = History::unlock(&folder.history_path(), self.passphrase.as_ref());
         let mut history = history.expect("history");
         let limits = MemoryLimits {
@@ -353,4 +353,18 @@ impl Drop for Chat {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// The data folder. A process that another test is just starting has this one's files, the lock among them, for the moment until it is
+/// its own program.
+fn unlocked(home: &Path) -> DataFolder {
+    for _ in 0..500 {
+        match DataFolder::open(Some(home.to_owned())) {
+            Err(store::Error::AlreadyRunning { .. }) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            folder => return folder.expect("data folder"),
+        }
+    }
+    panic!("{} stays locked", home.display());
 }

@@ -273,7 +273,10 @@ impl Desk {
                     Some(parent) => Some(self.message(id, parent)?.id),
                     None => conversation.active_leaf.clone(),
                 };
-                let user = self.append(id, parent, Role::User, text, None)?;
+                let user = match self.unanswered(parent.as_ref(), text)? {
+                    Some(user) => user,
+                    None => self.append(id, parent, Role::User, text, None)?,
+                };
                 if conversation.title.is_empty() {
                     self.history().rename(id, &title(text))?;
                 }
@@ -343,6 +346,20 @@ impl Desk {
             Ok(message) if message.conversation == *conversation => Ok(message),
             _ => Err(Error::MessageMissing(id.to_string())),
         }
+    }
+
+    /// The message itself, if it has these words and waits for its reply: they were sent before, and are not stored twice.
+    fn unanswered(&self, id: Option<&MessageId>, text: &str) -> Result<Option<Message>> {
+        let history = self.history();
+        let Some(message) = id.map(|id| history.message(id)).transpose()? else {
+            return Ok(None);
+        };
+        if message.role != Role::User || message.text != text {
+            return Ok(None);
+        }
+        let all = history.messages(&message.conversation)?;
+        let is_answered = all.iter().any(|it| it.parent.as_ref() == Some(&message.id));
+        Ok((!is_answered).then_some(message))
     }
 
     fn append(

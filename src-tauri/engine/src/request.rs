@@ -195,6 +195,18 @@ impl Request {
         )
     }
 
+    /// Whether asking again does no harm when no answer came, not even that it was begun: words that are stored without a reply are
+    /// not stored twice.
+    pub(crate) fn may_be_repeated_unheard(&self) -> bool {
+        let Self::Turn { turn } = self else {
+            return false;
+        };
+        matches!(
+            turn,
+            Turn::Send { .. } | Turn::Regenerate { .. } | Turn::Continue { .. }
+        )
+    }
+
     /// Whether somebody uses the model, so that it is not given back for being idle.
     pub(crate) fn is_use(&self) -> bool {
         matches!(

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::{Engine, EngineProcess, Error, Turn, TurnEvent, TurnOptions};
-use store::{DataFolder, History, MessageState, Passphrase, Secret};
+use store::{DataFolder, History, MessageState, NewMessage, Passphrase, Role, Secret};
 use tests::{Chat, Subject, engine_program, processes, prose};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,6 +124,48 @@ fn questions_asked_while_the_engine_is_away_are_answered_when_it_is_back() {
                 > 0
         );
     }
+}
+
+#[test]
+fn a_message_sent_while_the_engine_is_away_is_answered_and_stored_once() {
+    let mut chat = Chat::new(Subject::TINY);
+    chat.restart_apart();
+    chat.say("Hello");
+    for text in ["And then?", "And after that?"] {
+        signal("-KILL", engine_of(&chat).expect("an engine"));
+        let reply = chat.say(text);
+        assert_eq!(reply.state, MessageState::Length);
+    }
+    // Its words were stored, and then the engine was gone before it said so.
+    let leaf = chat.shown().pop().expect("a reply").id;
+    let new = NewMessage {
+        conversation: chat.conversation.clone(),
+        parent: Some(leaf),
+        role: Role::User,
+        text: "Hello again".into(),
+        state: MessageState::Complete,
+        model: None,
+        edited_from: None,
+    };
+    let waiting = chat.history().append_message(new, 1).expect("stored").id;
+    let conversation = chat.conversation.clone();
+    let pointed = chat
+        .history()
+        .set_active_leaf(&conversation, Some(&waiting));
+    pointed.expect("the newest");
+    chat.say("Hello again");
+    let said = |text: &str| chat.messages().iter().filter(|it| it.text == text).count();
+    let counts = ["Hello", "And then?", "And after that?", "Hello again"].map(said);
+    assert_eq!(counts, [1; 4]);
+    // It has its reply now; the same words are a new message.
+    chat.say("Hello again");
+    assert_eq!(
+        chat.messages()
+            .iter()
+            .filter(|it| it.text == "Hello again")
+            .count(),
+        2
+    );
 }
 
 #[test]

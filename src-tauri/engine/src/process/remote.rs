@@ -26,6 +26,16 @@ struct Pending {
     request: Request,
     answers: Sender<Answer>,
     was_retried: bool,
+    /// Whether something came back. A turn of which nothing did has not begun to be written.
+    was_answered: bool,
+}
+
+impl Pending {
+    /// Whether another process may be asked, when the one that was asked has ended.
+    fn may_be_retried(&self) -> bool {
+        let is_unheard = !self.was_answered && self.request.may_be_repeated_unheard();
+        !self.was_retried && (is_unheard || self.request.may_be_repeated())
+    }
 }
 
 /// What the two threads share.
@@ -144,6 +154,7 @@ impl Shared {
             request,
             answers,
             was_retried: false,
+            was_answered: false,
         });
     }
 
@@ -179,7 +190,8 @@ impl State {
     fn take(&mut self, reply: Reply) {
         match reply {
             Reply::Answer { id, answer } => {
-                if let Some(pending) = self.pending.get(&id) {
+                if let Some(pending) = self.pending.get_mut(&id) {
+                    pending.was_answered = true;
                     let _ = pending.answers.send(answer);
                 }
             }
@@ -292,10 +304,11 @@ impl Supervisor {
                 request,
                 answers,
                 was_retried: true,
+                was_answered: false,
             });
         }
         for pending in waiting {
-            if pending.request.may_be_repeated() && !pending.was_retried {
+            if pending.may_be_retried() {
                 state.send(Pending {
                     was_retried: true,
                     ..pending
