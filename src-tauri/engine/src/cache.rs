@@ -16,6 +16,7 @@ use crate::pins::{Evict, Pins};
 use crate::pool::BlockPool;
 use crate::rates::Rates;
 use crate::restore::Reading;
+
 use crate::tree::{Node, PrefixTree, Saved, Tier};
 use crate::writer::{Writer, lock};
 use crate::{Error, Result};

@@ -65,5 +65,5 @@ pub use plan::{
 pub use privacy::{PrivacyState, rewrite_some};
 pub use process::EngineProcess;
 pub use request::{Answer, Request, TurnEvents};
-pub use session::{PREFILL_STEP_TOKENS, Session, Synced};
+pub use session::{PREFILL_STEP_TOKENS, Session, Synced, prefill_step_tokens};
 pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};

@@ -7,6 +7,7 @@ use ts_rs::TS;
 use kernels::BLOCK_TOKENS;
 
 use crate::plan::{CONVERSATION_TOKENS, MemoryPlan};
+use crate::session::PREFILL_STEP_TOKENS;
 
 /// A part of the room that is left to what other programs may still take, so that as many layers fit the next time: blocks belong
 /// to a number of layers.
@@ -45,7 +46,11 @@ impl Offload {
             device_weights_bytes: 0,
             pool_bytes: 0,
         };
-        let room = (room_bytes - room_bytes / LEFT).checked_sub(plan.scratch_bytes);
+        // The host's part takes small steps, and so both do.
+        let (step, context) = (PREFILL_STEP_TOKENS as u64, plan.context_tokens);
+        let scratch_bytes =
+            footprint.rope_bytes(context) + footprint.device_scratch_bytes(step, context);
+        let room = (room_bytes - room_bytes / LEFT).checked_sub(scratch_bytes);
         let Some(room) = room else {
             return Some(none);
         };

@@ -8,10 +8,10 @@ use models::{Footprint, ModelInfo};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use crate::PREFILL_STEP_TOKENS;
 use crate::backlog::QUEUE_BYTES;
 use crate::machine::Machine;
 use crate::offload::Offload;
+use crate::session::{DEVICE_STEP_TOKENS, PREFILL_STEP_TOKENS};
 
 /// Tokens of the conversation by which capacities are told.
 pub const CONVERSATION_TOKENS: u64 = 4096;
@@ -191,12 +191,11 @@ impl MemoryPlan {
         });
         let most = info.context_length as u64;
         let context_tokens = context_tokens.unwrap_or(most).clamp(1, most);
-        let step = PREFILL_STEP_TOKENS as u64;
         let scratch_bytes = footprint.rope_bytes(context_tokens)
             + match around.is_on_device {
-                true => footprint.device_scratch_bytes(step, context_tokens),
+                true => footprint.device_scratch_bytes(DEVICE_STEP_TOKENS as u64, context_tokens),
                 false => {
-                    footprint.scratch_bytes(step, around.threads)
+                    footprint.scratch_bytes(PREFILL_STEP_TOKENS as u64, around.threads)
                         + in_flight_bytes(kv.bytes_per_token)
                 }
             };

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use kernels::{BLOCK_TOKENS, Phase};
-use models::Sampler;
+use models::{Model, Sampler};
 use store::{Block, BlockId, Prefill};
 
 use crate::cache::Cache;
@@ -20,6 +20,17 @@ use crate::{Error, Result};
 
 /// Tokens that one prefill step runs through the model, a multiple of the block; a cancel is seen between two steps.
 pub const PREFILL_STEP_TOKENS: usize = 2 * BLOCK_TOKENS;
+/// As above, where a GPU computes all of it: a product of 4 096 rows has two tiles of 64 × 64 for each of 64 row tiles in a step of
+/// 128 tokens, which is one for each multiprocessor of a large GPU; these want several to hide what they wait for.
+pub(crate) const DEVICE_STEP_TOKENS: usize = 8 * BLOCK_TOKENS;
+
+/// Tokens that one prefill step of a model takes.
+pub fn prefill_step_tokens(model: &Model) -> usize {
+    match model.device() {
+        Some(_) if !model.is_on_both() => DEVICE_STEP_TOKENS,
+        _ => PREFILL_STEP_TOKENS,
+    }
+}
 
 /// What `sync` did.
 #[derive(Clone, Debug)]
@@ -142,7 +153,7 @@ impl Session {
         while observe(&reused.prefill, prompt.len()).is_continue()
             && self.tokens.len() < prompt.len()
         {
-            let (at, step) = (self.tokens.len(), PREFILL_STEP_TOKENS);
+            let (at, step) = (self.tokens.len(), prefill_step_tokens(cache.model()));
             let is_beside = reused.restore.is_some();
             let end = prompt.len().min((at / step + 1) * step);
             let start = Instant::now();

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use engine::TurnEvent;
 use serde_json::Value;
-use tests::{Cli, Subject};
+use tests::{Cli, Subject, message_for_prompt};
 
 use super::{chat, engine_beside_driver, memory};
 
@@ -100,6 +101,27 @@ fn the_engine_says_what_computes_and_gives_the_gpu_back() {
     // The next turn loads it again and goes on from the blocks on disk.
     let reply = chat.say("And then?");
     assert!(reply.prefill.restored > 0);
+}
+
+#[test]
+fn a_gpu_takes_more_of_a_prompt_at_once_than_the_cpu() {
+    let mut chat = chat();
+    let text = message_for_prompt(&chat, 140);
+    let mut steps = |device: &str| {
+        chat.restart_on(device);
+        let conversation = chat.new_conversation("");
+        chat.conversation = conversation;
+        let events = chat.try_to_say(&text);
+        let done = |event: &TurnEvent| match event {
+            TurnEvent::Prefill { done, .. } if *done > 0 => Some(*done),
+            _ => None,
+        };
+        let mut done: Vec<u32> = events.iter().filter_map(done).collect();
+        done.dedup();
+        done
+    };
+    assert_eq!(steps("cuda:0"), [140]);
+    assert_eq!(steps("cpu"), [128, 140]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::PREFILL_STEP_TOKENS;
+use engine::prefill_step_tokens;
 use kernels::cuda::{self, Decoder};
 use kernels::{BLOCK_TOKENS, KvPool, Path, Team};
 use models::{DigestCache, Model};
@@ -82,13 +82,13 @@ impl DeviceSpeed {
 /// Tokens per second over a prompt, in the steps that the engine takes.
 pub(super) fn prefill(setup: &Setup, flags: &SpeedFlags, output: &Output) -> Result<()> {
     let tokens = one_length(&flags.bench, PREFILL_TOKENS)?;
-    measure("prefill", setup, flags, tokens, PREFILL_STEP_TOKENS, output)
+    measure("prefill", setup, flags, tokens, output)
 }
 
 /// Tokens per second one at a time.
 pub(super) fn decode(setup: &Setup, flags: &SpeedFlags, output: &Output) -> Result<()> {
     let tokens = one_length(&flags.bench, DECODE_TOKENS)?;
-    measure("decode", setup, flags, tokens, 1, output)
+    measure("decode", setup, flags, tokens, output)
 }
 
 fn measure(
@@ -96,16 +96,16 @@ fn measure(
     setup: &Setup,
     flags: &SpeedFlags,
     tokens: usize,
-    step: usize,
     output: &Output,
 ) -> Result<()> {
+    let is_prefill = bench == "prefill";
     let depth = flags.depth as usize;
     let runs = flags.bench.runs.unwrap_or(RUNS);
     let work = Work {
         model: &setup.model,
         num_threads: setup.num_threads,
-        prompt_tokens: if step > 1 { tokens } else { 0 },
-        decode_tokens: if step > 1 { 0 } else { tokens },
+        prompt_tokens: if is_prefill { tokens } else { 0 },
+        decode_tokens: if is_prefill { 0 } else { tokens },
         depth,
     };
     let mut theirs = match flags.against {
@@ -116,8 +116,10 @@ fn measure(
     let team = Team::on(instructions, setup.num_threads);
     let model = Model::load_with(&setup.model, team, &DigestCache::new(None), setup.options())?;
     let track = Track::new(&model, depth, tokens)?;
+    let most = prefill_step_tokens(&model);
+    let step = if is_prefill { most } else { 1 };
     // Once for the pages of the weights and the pool.
-    track.run(&model, depth, tokens.min(PREFILL_STEP_TOKENS), step)?;
+    track.run(&model, depth, tokens.min(most), step)?;
     let mut ours = Samples::default();
     for _ in 0..runs {
         // In turn, so that a machine that slows down slows both.
@@ -133,7 +135,7 @@ fn measure(
     let speed = Spread::of(ours.values);
     let against = theirs.map(LlamaCpp::best);
     // In the middle of what was measured.
-    let at = (step == 1).then_some(depth + tokens / 2);
+    let at = (!is_prefill).then_some(depth + tokens / 2);
     let device = model.device();
     let device = device.map(|decoder| DeviceSpeed::of(decoder, &model, at, speed.median));
     let row = Row {
