@@ -37,7 +37,7 @@ mod unavailable;
 pub use attention::Attention;
 pub use balance::{Balance, KeyOffsets};
 pub use bandwidth::copy_bytes_per_s;
-pub use blocks::{Kv, Rows, copy_blocks};
+pub use blocks::{Kv, Rows};
 pub(crate) use buffer::Buffer;
 pub use decoder::{Choice, Decoder, Next};
 pub use device::{Device, DeviceInfo, DeviceMemory, devices};

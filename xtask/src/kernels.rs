@@ -22,9 +22,8 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-cccl==13.0.85",
 ];
 /// Sources, and the compute capabilities that each is compiled for.
-const SOURCES: [(&str, &[u32]); 23] = [
+const SOURCES: [(&str, &[u32]); 22] = [
     ("clear_tokens", &[75]),
-    ("copy_blocks", &[75]),
     ("key_offsets", &[75]),
     ("kv_write", &[75]),
     ("paged_attention_decode", &[75, 80]),

@@ -1,7 +1,5 @@
 //! Keys and values on the device, and writing them.
 
-use std::ops::Range;
-
 use super::launch::{MAX_HEAD_DIM, checked, number, numbers};
 use super::{Argument, Balance, Launch, Source};
 use crate::layout::{Side, TILE_TOKENS};
@@ -114,43 +112,4 @@ impl Kv {
             _ => checked(OP, launch),
         }
     }
-}
-
-/// Copies the bytes `range` of `num_slots` slots, whose addresses (u64) `slots` holds, to `staging`, one stretch after the other,
-/// or back. Both are addresses.
-///
-/// # Errors
-/// When a size does not fit the kernel.
-pub fn copy_blocks(
-    slots: u64,
-    staging: u64,
-    range: Range<usize>,
-    num_slots: usize,
-    to_slots: bool,
-) -> Result<Launch> {
-    const OP: &str = "copy_blocks on the GPU";
-    const PIECE_BYTES: usize = 16;
-    /// Of one block of threads.
-    const BLOCK_BYTES: usize = 1024 * PIECE_BYTES;
-    let is_whole = range.start.is_multiple_of(PIECE_BYTES) && range.end.is_multiple_of(PIECE_BYTES);
-    if !is_whole || range.is_empty() {
-        let reason = format!("bytes {range:?} of a slot are no whole pieces of {PIECE_BYTES}");
-        return Err(Error::argument(OP, reason));
-    }
-    let [blocks, num_slots] = numbers(OP, [range.len().div_ceil(BLOCK_BYTES), num_slots])?;
-    let launch = Launch {
-        source: Source::CopyBlocks,
-        kernel: "copy_blocks".into(),
-        grid: [blocks, num_slots, 1],
-        threads: 256,
-        shared_bytes: 0,
-        arguments: vec![
-            Argument::Address(slots),
-            Argument::Address(staging),
-            Argument::U64(range.start as u64),
-            Argument::U64(range.len() as u64),
-            Argument::U32(u32::from(to_slots)),
-        ],
-    };
-    checked(OP, launch)
 }

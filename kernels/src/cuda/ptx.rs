@@ -21,8 +21,6 @@ pub enum Source {
     AttentionPrefillMma,
     /// `sample.cu`
     Sample,
-    /// `copy_blocks.cu`
-    CopyBlocks,
     /// `clear_tokens.cu`
     ClearTokens,
     /// `quantize.cu`
@@ -69,7 +67,7 @@ macro_rules! product {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 23] = [
+    pub const ALL: [Source; 22] = [
         Self::KvWrite,
         Self::KeyOffsets,
         Self::Rope,
@@ -79,7 +77,6 @@ impl Source {
         Self::AttentionPrefill,
         Self::AttentionPrefillMma,
         Self::Sample,
-        Self::CopyBlocks,
         Self::ClearTokens,
         Self::Quantize,
         Self::ProductDense,
@@ -110,7 +107,6 @@ impl Source {
             Self::AttentionPrefill => &[(75, text!("paged_attention_prefill.75"))],
             Self::AttentionPrefillMma => &[(80, text!("paged_attention_prefill_mma.80"))],
             Self::Sample => &[(75, text!("sample.75"))],
-            Self::CopyBlocks => &[(75, text!("copy_blocks.75"))],
             Self::ClearTokens => &[(75, text!("clear_tokens.75"))],
             Self::Quantize => &[(75, text!("quantize.75"))],
             Self::ProductDense => &[(75, text!("product_dense.75"))],

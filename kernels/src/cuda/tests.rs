@@ -2,7 +2,6 @@
 
 mod balance;
 mod case;
-mod copy;
 mod decode;
 mod device;
 mod elementwise;

@@ -4,8 +4,8 @@ use ptx_interpreter::Module;
 
 use super::device::layout;
 use crate::cuda::{
-    Attention, Balance, Cuts, KeyOffsets, Kv, Rows, Source, add_rms_norm, copy_blocks, rope,
-    sample_top_k, swiglu,
+    Attention, Balance, Cuts, KeyOffsets, Kv, Rows, Source, add_rms_norm, rope, sample_top_k,
+    swiglu,
 };
 use crate::{AttentionParams, KvFormat, RopeKind};
 
@@ -56,8 +56,6 @@ fn sizes_that_do_not_fit_are_errors_before_anything_runs() {
     assert!(rope(rows, (70_000, 1, 8), (0, 0), 0, RopeKind::Halves).is_err());
     assert!(add_rms_norm(0, 0, 0, 0, (0, 8), 0.0).is_err());
     assert!(swiglu(0, 0, 0, u32::MAX as usize).is_err());
-    assert!(copy_blocks(0, 0, 0..24, 1, true).is_err());
-    assert!(copy_blocks(0, 0, 16..16, 1, true).is_err());
     let cuts = Cuts {
         top_k: Some(257),
         top_p: None,
