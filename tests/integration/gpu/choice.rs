@@ -125,6 +125,22 @@ fn a_gpu_takes_more_of_a_prompt_at_once_than_the_cpu() {
 }
 
 #[test]
+fn the_bench_measures_what_comes_back_from_the_machines_memory() {
+    let home = tempfile::tempdir().expect("folder");
+    Subject::TINY.install(&home.path().join("models"));
+    let rows = cli(home.path(), &[]).run(&["bench", "resume", "--tokens", "150", "--runs", "1"]);
+    let of = |state: &str| {
+        let row = rows.iter().find(|row| row["state"] == state);
+        row.unwrap_or_else(|| panic!("no {state} in {rows:?}"))
+    };
+    let row = of("in the machine's memory");
+    assert!(row["restored"].as_u64() >= Some(64), "{row}");
+    assert!(row["restore_bytes_per_s"].as_f64().is_some());
+    assert!(row["disk_bytes_per_s"].is_null());
+    assert_eq!(row["computed"], of("resident")["computed"]);
+}
+
+#[test]
 fn the_plan_says_before_loading_what_the_gpu_has_room_for() {
     let home = tempfile::tempdir().expect("folder");
     Subject::TINY.install(&home.path().join("models"));

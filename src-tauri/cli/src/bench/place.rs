@@ -66,8 +66,14 @@ impl Place {
 
     /// Opens the folder as a fresh start of the program would, and loads the model.
     pub(super) fn start(&self) -> Result<App> {
+        self.start_with(None)
+    }
+
+    /// As `start`, with a working pool of so many bytes.
+    pub(super) fn start_with(&self, pool_bytes: Option<u64>) -> Result<App> {
         let app = App::open(Some(self.path().to_owned()), Some(self.threads))?
             .with_kv(Some(self.kv))
+            .with_pool(pool_bytes)
             .with_device(Some(self.device));
         app.engine()?.load(Some(self.model.clone()))?;
         Ok(app)

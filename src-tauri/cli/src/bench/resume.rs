@@ -15,6 +15,8 @@ use crate::output::{Output, bytes, grouped, milliseconds};
 
 const LENGTHS: [u32; 3] = [512, 2048, 4096];
 const RUNS: u32 = 3;
+/// What a pool has room for beside a conversation: its question, its reply, and a block to copy from.
+const ROOM_TOKENS: usize = 192;
 
 /// Where the conversation is when the next message comes, coldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +24,19 @@ enum State {
     Cold,
     Dropped,
     Warm,
+    /// On a GPU only.
+    Host,
     Resident,
 }
 
 impl State {
-    const ALL: [State; 4] = [State::Cold, State::Dropped, State::Warm, State::Resident];
+    const ALL: [State; 5] = [
+        State::Cold,
+        State::Dropped,
+        State::Warm,
+        State::Host,
+        State::Resident,
+    ];
 
     /// State, process, page cache.
     fn names(self) -> [&'static str; 3] {
@@ -42,12 +52,17 @@ impl State {
                 "new engine over the same folder",
                 "warm",
             ],
+            State::Host => ["in the machine's memory", "running", "not read"],
             State::Resident => ["resident", "running", "not read"],
         }
     }
 
     fn reads_disk(self) -> bool {
         matches!(self, State::Dropped | State::Warm)
+    }
+
+    fn restores(self) -> bool {
+        self.reads_disk() || self == State::Host
     }
 }
 
@@ -101,7 +116,7 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
     for &tokens in lengths {
         let mut samples = Vec::new();
         for _ in 0..runs {
-            samples.extend(measure(setup, tokens as usize)?);
+            samples.extend(measure(setup, tokens as usize, bytes_per_token)?);
         }
         report(setup, tokens, runs, bytes_per_token, &samples, output)?;
     }
@@ -110,7 +125,7 @@ pub(super) fn run(setup: &Setup, flags: &BenchFlags, output: &Output) -> Result<
 
 /// All states once, in a folder of their own. Every turn asks another question after the same leaf, so that only the
 /// conversation itself can be reused.
-fn measure(setup: &Setup, tokens: usize) -> Result<Vec<Sample>> {
+fn measure(setup: &Setup, tokens: usize, bytes_per_token: u64) -> Result<Vec<Sample>> {
     let place = Place::new(setup)?;
     let app = place.start()?;
     let (id, leaf) = conversation(&app, tokens)?;
@@ -119,7 +134,17 @@ fn measure(setup: &Setup, tokens: usize) -> Result<Vec<Sample>> {
         sample(&app, State::Resident, &id, &leaf)?,
     ];
     let kv_folder = app.kv_folder();
+    let has_host_tier = app.engine()?.memory()?.host.budget_bytes > 0;
     drop(app);
+    if has_host_tier {
+        // Room for this conversation or another one.
+        let pool_bytes = (tokens + ROOM_TOKENS) as u64 * bytes_per_token;
+        let app = place.start_with(Some(pool_bytes))?;
+        sample(&app, State::Warm, &id, &leaf)?;
+        let (other, other_leaf) = conversation(&app, tokens)?;
+        sample(&app, State::Cold, &other, &other_leaf)?;
+        samples.push(sample(&app, State::Host, &id, &leaf)?);
+    }
 
     let app = place.start()?;
     let warm = sample(&app, State::Warm, &id, &leaf)?;
@@ -169,7 +194,8 @@ fn report(
     let model = setup.model_name();
     for state in State::ALL {
         let Some(last) = of(state).next_back() else {
-            if !output.json {
+            // The CPU has no such tier.
+            if !output.json && state != State::Host {
                 output.text(&format!(
                     "  {}: this system cannot be asked for it\n",
                     state.names()[0]
@@ -201,7 +227,7 @@ fn report(
             cold_over_ttft: cold / ttft.median,
             restore_ms,
             restore_bytes_per_s: state
-                .reads_disk()
+                .restores()
                 .then(|| restored_bytes / (restore_ms / 1e3)),
             disk_bytes_per_s: state.reads_disk().then_some(disk_bytes_per_s),
             threads: setup.num_threads,
@@ -222,14 +248,16 @@ fn line(row: &Row) -> String {
         row.cold_over_ttft,
         grouped(row.computed.into())
     );
-    if let (Some(restore), Some(disk)) = (row.restore_bytes_per_s, row.disk_bytes_per_s) {
+    if let Some(restore) = row.restore_bytes_per_s {
         text.push_str(&format!(
-            "  restored {} in {} at {}/s, plain reads {}/s",
+            "  restored {} in {} at {}/s",
             grouped(row.restored.into()),
             milliseconds(row.restore_ms),
-            bytes(restore as u64),
-            bytes(disk as u64)
+            bytes(restore as u64)
         ));
+    }
+    if let Some(disk) = row.disk_bytes_per_s {
+        text.push_str(&format!(", plain reads {}/s", bytes(disk as u64)));
     }
     text
 }
