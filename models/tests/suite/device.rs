@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
 use kernels::cuda::{Device, self_test};
-use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Team};
+use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Part, Team};
 use models::tiny::{self, TinyModel};
 use models::{Architecture, DigestCache, LoadOptions, Model};
 use ptx_driver::Kind;
@@ -250,6 +250,7 @@ fn a_prompt_is_computed_beside_its_blocks_coming_and_has_the_same_bits() {
                             }
                         }
                     });
+                    assert!(gpu.decode(&all[64..65], 64, &other, &table).is_err());
                     gpu.forward(&all[64..], 64, &other, &table)
                 })
             });
@@ -273,6 +274,10 @@ fn a_model_of_which_the_device_has_the_first_layers_computes_the_same() {
     let both = with_layers(&path, KvFormat::Q8, device(), Some(1));
     let whole = run(&both, &prompt, &[], 1);
     assert!(run(&both, &prompt, &[1, 65], 1) == whole, "in any chunk");
+    // Where the layers are in two places, nobody waits for slots.
+    let (pool, table) = sequence(&both, prompt.len());
+    let meanwhile = |_: Vec<Vec<Part>>| both.forward(&prompt[64..], 64, &pool, &table).is_err();
+    assert!(pool.fill(&table[..1], 1, meanwhile).unwrap());
     let off = difference(&whole.logits, &run(&cpu, &prompt, &[], 1).logits);
     assert!(off < 4e-2, "{off}");
     let all = on_device(&path, KvFormat::Q8);
