@@ -1,70 +1,56 @@
-//! The one device: memory, texts, and launches.
+//! The one device: its memory, pinned memory of the host, and texts.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{ThreadId, current};
 
-use ptx_interpreter::{Argument, Buffer, Launch, Memory, Module, Order};
+use ptx_interpreter::{Buffer, Memory, Module};
+
+use crate::fault::{Fault, Result};
+use crate::recording::Recordings;
+use crate::stream::{Kind, Streams};
+use crate::work::{Launch, Work};
 
 /// Dynamic shared memory of a kernel that was allowed no more, in bytes.
 const USUAL_SHARED_BYTES: u32 = 48 << 10;
 
-/// What went wrong.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    OutOfMemory,
-    /// A copy outside of what is allocated, or of what nobody wrote.
-    Access(String),
-    Text(String),
-    Missing(String),
-    /// A kernel did what it must not, now or before.
-    Launch(String),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory => f.write_str("out of memory"),
-            Self::Access(text) | Self::Text(text) | Self::Missing(text) | Self::Launch(text) => {
-                f.write_str(text)
-            }
-        }
-    }
-}
-
-type Result<T> = std::result::Result<T, Fault>;
-
 #[derive(Default)]
 pub(crate) struct Device {
-    memory: Memory,
+    pub(crate) memory: Memory,
     /// Buffers and their sizes, by address.
     buffers: BTreeMap<u64, (Buffer, usize)>,
     used_bytes: usize,
-    /// Pinned memory of the host, by address.
-    pinned: HashMap<usize, Box<[u64]>>,
-    modules: Vec<Module>,
+    pinned: BTreeMap<usize, Pinned>,
+    pub(crate) modules: Vec<Module>,
     functions: Vec<Function>,
-    launches: u64,
-    /// What threads record, each for itself.
-    recordings: HashMap<ThreadId, Vec<Recorded>>,
-    graphs: Vec<Vec<Recorded>>,
+    pub(crate) streams: Streams<Work>,
+    pub(crate) recordings: Recordings,
+    pub(crate) graphs: Vec<Vec<Launch>>,
+    pub(crate) num_launches: u64,
+    /// How often the context is held.
+    pub(crate) num_contexts: usize,
     failed: Option<String>,
 }
 
-struct Function {
-    module: usize,
-    name: String,
-    allowed_shared_bytes: u32,
+pub(crate) struct Function {
+    pub(crate) module: usize,
+    pub(crate) name: String,
+    pub(crate) allowed_shared_bytes: u32,
 }
 
-/// A launch, as it was asked for.
-#[derive(Clone)]
-struct Recorded {
-    function: usize,
-    shape: ([u32; 3], [u32; 3]),
-    shared_bytes: u32,
-    values: Vec<u64>,
+/// Pinned memory of the host.
+struct Pinned {
+    words: *mut [u64],
+}
+
+// SAFETY: whoever has the device has it; the program that it was given to answers for its own accesses.
+unsafe impl Send for Pinned {}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: made of a box, and dropped once.
+        drop(unsafe { Box::from_raw(self.words) });
+    }
 }
 
 static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
@@ -85,21 +71,50 @@ pub(crate) fn memory_bytes() -> usize {
     setting("PTX_DRIVER_MEMORY_BYTES", 1 << 30) as usize
 }
 
+thread_local! {
+    /// Whether this thread has made the context its own.
+    static IS_CURRENT: Cell<bool> = const { Cell::new(false) };
+    /// What runs ahead in streams that this thread makes, where it has said so.
+    static AHEAD: Cell<Option<Kind>> = const { Cell::new(None) };
+}
+
+/// Makes the context this thread's own, or no more.
+pub(crate) fn set_current(is_current: bool) {
+    IS_CURRENT.set(is_current);
+}
+
+/// What runs ahead in streams that this thread makes from now on.
+pub(crate) fn run_ahead(kind: Kind) {
+    AHEAD.set(Some(kind));
+}
+
+/// What runs ahead in streams that this thread makes.
+pub(crate) fn ahead() -> Kind {
+    let copies = || std::env::var("PTX_DRIVER_AHEAD").is_ok_and(|kind| kind == "copies");
+    AHEAD.get().unwrap_or_else(|| match copies() {
+        true => Kind::Copies,
+        false => Kind::Kernels,
+    })
+}
+
 impl Device {
-    /// A device on which a kernel went wrong does nothing more.
+    /// Whether this thread may call.
+    pub(crate) fn is_current(&self) -> bool {
+        IS_CURRENT.get() && self.num_contexts > 0
+    }
+
+    /// A device on which something went wrong does nothing more.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.failed {
             None => Ok(()),
-            Some(reason) => Err(Fault::Launch(reason.clone())),
+            Some(reason) => Err(Fault::Failed(reason.clone())),
         }
     }
 
-    /// Copies are not recorded here.
-    fn check_not_recording(&self) -> Result<()> {
-        match self.recordings.contains_key(&current().id()) {
-            false => Ok(()),
-            true => Err(Fault::Access("a copy while launches are recorded".into())),
-        }
+    /// From now on every call tells why; what has not run never will.
+    pub(crate) fn fail(&mut self, reason: String) {
+        self.failed.get_or_insert(reason);
+        self.streams.abandon();
     }
 
     pub(crate) fn free_bytes(&self) -> usize {
@@ -108,6 +123,7 @@ impl Device {
 
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<u64> {
         self.check()?;
+        self.recordings.check_thread("memory is asked for")?;
         if bytes > self.free_bytes() {
             return Err(Fault::OutOfMemory);
         }
@@ -118,7 +134,12 @@ impl Device {
         Ok(address)
     }
 
+    /// Waits for everything that was asked for.
     pub(crate) fn free(&mut self, address: u64) -> Result<()> {
+        self.recordings.check_thread("memory is given back")?;
+        for end in self.streams.ends() {
+            self.advance(Some(end));
+        }
         let Some((buffer, bytes)) = self.buffers.remove(&address) else {
             return Err(Fault::Access(format!("{address:#x} is not allocated")));
         };
@@ -127,46 +148,68 @@ impl Device {
         self.check()
     }
 
-    /// Memory of the host; what it holds is of no meaning.
-    pub(crate) fn pin(&mut self, bytes: usize) -> Result<*mut u64> {
-        self.check()?;
-        let mut memory = vec![u64::MAX; bytes.div_ceil(8)].into_boxed_slice();
-        let address = memory.as_mut_ptr();
-        self.pinned.insert(address.addr(), memory);
-        Ok(address)
-    }
-
-    pub(crate) fn unpin(&mut self, address: *mut u64) -> Result<()> {
-        match self.pinned.remove(&address.addr()) {
-            Some(_) => Ok(()),
-            None => Err(Fault::Access(format!("{address:?} is not pinned"))),
+    /// An error unless all these bytes of the device are allocated together.
+    pub(crate) fn check_range(&self, address: u64, len: usize) -> Result<()> {
+        let buffer = self.buffers.range(..=address).next_back();
+        let is_inside = |(start, (_, bytes)): (&u64, &(Buffer, usize))| {
+            address - start + len as u64 <= *bytes as u64
+        };
+        match buffer.is_some_and(is_inside) {
+            true => Ok(()),
+            false => Err(Fault::Access(format!(
+                "{len} bytes at {address:#x} are not allocated"
+            ))),
         }
     }
 
-    pub(crate) fn write(&mut self, to: u64, bytes: &[u8]) -> Result<()> {
+    /// Memory of the host; what it holds is of no meaning.
+    pub(crate) fn pin(&mut self, bytes: usize) -> Result<*mut u8> {
         self.check()?;
-        self.check_not_recording()?;
-        self.memory
-            .put(to, bytes)
-            .map_err(|fault| Fault::Access(format!("a copy to the device: {fault}")))
+        self.recordings.check_thread("memory is pinned")?;
+        let words = vec![u64::MAX; bytes.div_ceil(8)].into_boxed_slice();
+        let pinned = Pinned {
+            words: Box::into_raw(words),
+        };
+        let address = pinned.words.cast::<u8>();
+        self.pinned.insert(address.addr(), pinned);
+        Ok(address)
     }
 
-    pub(crate) fn read(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
-        self.check()?;
-        self.check_not_recording()?;
-        self.memory
-            .get(from, out)
-            .map_err(|fault| Fault::Access(format!("a copy from the device: {fault}")))
+    /// Waits for nothing: a copy that still uses it is an error, which the device does not get over.
+    pub(crate) fn unpin(&mut self, address: usize) -> Result<()> {
+        self.recordings
+            .check_thread("pinned memory is given back")?;
+        let Some(pinned) = self.pinned.remove(&address) else {
+            return Err(Fault::Access(format!("{address:#x} is not pinned")));
+        };
+        let end = address + 8 * pinned.words.len();
+        let is_in_it = |used: usize| (address..end).contains(&used);
+        let pinned = |work: &Work| work.pinned_address().is_some_and(is_in_it);
+        if self.streams.pending().any(pinned) {
+            self.fail("pinned memory is given back before it is copied".into());
+        }
+        self.check()
     }
 
-    pub(crate) fn copy(&mut self, from: u64, to: u64, len: usize) -> Result<()> {
-        let mut bytes = vec![0; len];
-        self.read(from, &mut bytes)?;
-        self.write(to, &bytes)
+    /// Pinned memory at an address, if that is pinned.
+    pub(crate) fn pinned(&self, address: usize, len: usize) -> Result<Option<*mut u8>> {
+        let Some((start, pinned)) = self.pinned.range(..=address).next_back() else {
+            return Ok(None);
+        };
+        let (at, bytes) = (address - start, 8 * pinned.words.len());
+        if at >= bytes {
+            return Ok(None);
+        }
+        if at + len > bytes {
+            let reason = format!("{len} bytes at {at} of {bytes} that are pinned");
+            return Err(Fault::Access(reason));
+        }
+        Ok(Some(pinned.words.cast::<u8>().wrapping_add(at)))
     }
 
     /// Numbers begin at 1.
     pub(crate) fn load(&mut self, text: &str) -> Result<usize> {
+        self.recordings.check_thread("a text is loaded")?;
         let module = Module::parse(text).map_err(|error| Fault::Text(error.to_string()))?;
         self.modules.push(module);
         Ok(self.modules.len())
@@ -186,7 +229,7 @@ impl Device {
         Ok(self.functions.len())
     }
 
-    fn known(&mut self, function: usize) -> Result<&mut Function> {
+    pub(crate) fn known(&mut self, function: usize) -> Result<&mut Function> {
         let known = self.functions.get_mut(function.wrapping_sub(1));
         known.ok_or_else(|| Fault::Missing(format!("no function {function}")))
     }
@@ -204,91 +247,5 @@ impl Device {
         };
         let sizes = self.modules[module].parameter_bytes(&name);
         sizes.map_err(|error| Fault::Missing(error.to_string()))
-    }
-
-    /// Records launches from now on, instead of running them.
-    pub(crate) fn begin_recording(&mut self) -> Result<()> {
-        self.recordings.insert(current().id(), Vec::new());
-        self.check()
-    }
-
-    /// The number of what was recorded, from 1.
-    pub(crate) fn end_recording(&mut self) -> Result<usize> {
-        let recorded = self.recordings.remove(&current().id());
-        let none = || Fault::Missing("nothing is being recorded".into());
-        self.graphs.push(recorded.ok_or_else(none)?);
-        Ok(self.graphs.len())
-    }
-
-    /// Runs what was recorded.
-    pub(crate) fn replay(&mut self, graph: usize) -> Result<()> {
-        let known = self.graphs.get(graph.wrapping_sub(1)).cloned();
-        let launches = known.ok_or_else(|| Fault::Missing(format!("no graph {graph}")))?;
-        launches
-            .into_iter()
-            .try_for_each(|it| self.launch(it.function, it.shape, it.shared_bytes, &it.values))
-    }
-
-    /// Runs a kernel, or records that it is to be run.
-    pub(crate) fn launch(
-        &mut self,
-        function: usize,
-        shape: ([u32; 3], [u32; 3]),
-        shared_bytes: u32,
-        values: &[u64],
-    ) -> Result<()> {
-        if let Some(recording) = self.recordings.get_mut(&current().id()) {
-            recording.push(Recorded {
-                function,
-                shape,
-                shared_bytes,
-                values: values.to_vec(),
-            });
-            return Ok(());
-        }
-        self.run(function, shape, shared_bytes, values)
-    }
-
-    fn run(
-        &mut self,
-        function: usize,
-        (grid, block): ([u32; 3], [u32; 3]),
-        shared_bytes: u32,
-        values: &[u64],
-    ) -> Result<()> {
-        self.check()?;
-        let sizes = self.parameters(function)?;
-        let known = self.known(function)?;
-        let (module, name, allowed) =
-            (known.module, known.name.clone(), known.allowed_shared_bytes);
-        let arguments = sizes.iter().zip(values).map(|(size, value)| match size {
-            4 => Argument::U32(*value as u32),
-            _ => Argument::U64(*value),
-        });
-        let arguments: Vec<Argument> = arguments.collect();
-        let launch = Launch {
-            grid,
-            block,
-            shared_bytes,
-            arguments: &arguments,
-            order: Order::Forward,
-        };
-        self.launches += 1;
-        let outcome = if shared_bytes > allowed {
-            Err(format!(
-                "{shared_bytes} bytes of shared memory were not allowed"
-            ))
-        } else if self.launches > setting("PTX_DRIVER_LAUNCHES", u64::MAX) {
-            Err("the device was told to fail".into())
-        } else {
-            self.modules[module]
-                .run(&name, &launch, &mut self.memory)
-                .map_err(|error| error.to_string())
-        };
-        outcome.map_err(|reason| {
-            let reason = format!("{name}: {reason}");
-            self.failed = Some(reason.clone());
-            Fault::Launch(reason)
-        })
     }
 }

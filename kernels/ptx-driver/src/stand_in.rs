@@ -1,7 +1,10 @@
 //! Letting a program find this library where it looks for the driver.
 
+use std::ffi::c_uint;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::Kind;
 
 /// The library's file, built with the tests that depend on it.
 ///
@@ -39,9 +42,28 @@ pub fn load() -> io::Result<()> {
     if std::env::var_os("REPRISE_TEST_GPU").is_some() {
         return Ok(());
     }
-    // SAFETY: it has no initialisers.
-    let library = unsafe { libloading::Library::new(library()?) }.map_err(io::Error::other)?;
     // Who opens a library by a name that one in memory has gets that one.
-    std::mem::forget(library);
+    std::mem::forget(open()?);
     Ok(())
+}
+
+/// As `load`, and devices that this thread opens from now on run what is of this kind as early as they may, and the rest as late
+/// as they may. On a real device it is as it is.
+///
+/// # Errors
+/// As `load`.
+pub fn run_ahead(kind: Kind) -> io::Result<()> {
+    load()?;
+    if std::env::var_os("REPRISE_TEST_GPU").is_none() {
+        let library = open()?;
+        // SAFETY: the library has it, with this type.
+        let run_ahead = unsafe { library.get::<extern "C" fn(c_uint)>(b"ptx_driver_run_ahead") };
+        run_ahead.map_err(io::Error::other)?(c_uint::from(kind == Kind::Copies));
+    }
+    Ok(())
+}
+
+fn open() -> io::Result<libloading::Library> {
+    // SAFETY: it has no initialisers.
+    unsafe { libloading::Library::new(library()?) }.map_err(io::Error::other)
 }

@@ -214,6 +214,9 @@ impl Decoder {
         call: Call,
         random: f64,
     ) -> Result<Computed> {
+        if call.phase == Phase::Decode {
+            place.check_filled(OP, tokens.len())?;
+        }
         let pass = self.pass(state, call, place)?;
         upload(&state.scratch, tokens, place, random)?;
         match call.phase {

@@ -177,11 +177,6 @@ impl DeviceSlots {
         }
     }
 
-    /// Lets kernels that are launched from now on wait for the parts that were copied.
-    pub(crate) fn follow_copies(&self) -> Result<()> {
-        self.device.follow_copies()
-    }
-
     /// Waits until everything that was to be copied is.
     pub(crate) fn finish_copies(&self) -> Result<()> {
         self.device.finish_copies()

@@ -9,6 +9,8 @@ mod launches;
 mod mutations;
 #[cfg(target_os = "linux")]
 mod opened;
+#[cfg(target_os = "linux")]
+mod ordering;
 mod prefill;
 mod product;
 mod sample;

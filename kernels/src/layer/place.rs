@@ -1,6 +1,6 @@
 //! Which call it is, and where its tokens stand.
 
-use crate::KvPool;
+use crate::{BLOCK_TOKENS, Error, KvPool, Result};
 
 /// What a call is about. On a GPU other kernels prefill than decode, so that a token's last bits depend on it; on the CPU nothing
 /// does.
@@ -25,4 +25,16 @@ pub struct Place<'a> {
     pub cos: &'a [f32],
     /// Sines, as `cos`.
     pub sin: &'a [f32],
+}
+
+impl Place<'_> {
+    /// An error where a slot of these tokens, or of those before them, is being filled: for who does not wait for layers.
+    pub(crate) fn check_filled(&self, op: &'static str, tokens: usize) -> Result<()> {
+        let num_blocks = (self.offset + tokens).div_ceil(BLOCK_TOKENS);
+        let filling = self.pool.filling();
+        match filling.is_some_and(|filling| filling.has_any(&self.table[..num_blocks])) {
+            true => Err(Error::argument(op, "a slot that is being filled")),
+            false => Ok(()),
+        }
+    }
 }

@@ -90,8 +90,6 @@ impl KvPool {
             .iter()
             .map(|&slot| filling.parts_on(on_device, slot, &self.layout));
         let given = f(parts.collect());
-        on_device.follow_copies()?;
-        // Bytes that were taken from another pool stay no longer.
         on_device.finish_copies()?;
         match filling.take_error() {
             None => Ok(given),
@@ -105,6 +103,9 @@ struct EndOfFill<'a>(&'a KvPool);
 
 impl Drop for EndOfFill<'_> {
     fn drop(&mut self) {
+        // Bytes that were taken from another pool stay no longer, and kernels see what has come. A device that failed copies
+        // nothing any more.
+        let _ = self.0.on_device().map(DeviceSlots::finish_copies);
         let _alone = self.0.write();
         *self.0.lock_filling() = None;
     }

@@ -3,33 +3,52 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
 use kernels::cuda::{Device, self_test};
-use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Team};
+use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Part, Team};
 use models::tiny::{self, TinyModel};
 use models::{Architecture, DigestCache, LoadOptions, Model};
+use ptx_driver::Kind;
 
 use crate::support::{load_in, tokens};
 
-fn device() -> Arc<Device> {
-    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
-    let open = || {
-        ptx_driver::load().expect("the stand-in for the driver");
-        Device::open(0).expect("its device")
+/// A device where kernels run as early as they may and copies as late, and one where it is the other way round.
+fn in_both_orders() -> [Arc<Device>; 2] {
+    static DEVICES: OnceLock<[Arc<Device>; 2]> = OnceLock::new();
+    // On a thread of its own, since what runs ahead is a thread's choice.
+    let open = |ahead| {
+        let open = move || {
+            ptx_driver::run_ahead(ahead).expect("the stand-in for the driver");
+            Device::open(0).expect("its device")
+        };
+        std::thread::spawn(open).join().expect("it opens")
     };
-    Arc::clone(DEVICE.get_or_init(open))
+    DEVICES
+        .get_or_init(|| [open(Kind::Kernels), open(Kind::Copies)])
+        .clone()
+}
+
+fn device() -> Arc<Device> {
+    let [device, _] = in_both_orders();
+    device
 }
 
 fn on_device(path: &Path, kv: KvFormat) -> Model {
-    with_layers(path, kv, None)
+    with_layers(path, kv, device(), None)
 }
 
-fn with_layers(path: &Path, kv: KvFormat, device_layers: Option<usize>) -> Model {
+fn with_layers(
+    path: &Path,
+    kv: KvFormat,
+    device: Arc<Device>,
+    device_layers: Option<usize>,
+) -> Model {
     let options = LoadOptions {
         kv,
         is_forced: true,
-        device: Some(device()),
+        device: Some(device),
         device_layers,
         ..LoadOptions::default()
     };
@@ -153,24 +172,26 @@ fn law_1_a_token_of_a_prompt_has_the_same_bits_in_any_chunk() {
 fn law_1_decoding_on_restored_blocks_gives_the_bits_of_decoding_on_resident_ones() {
     let model = TinyModel::wide(Architecture::Llama, 4, GgmlDType::Q4K);
     let (_folder, path) = write(&model);
-    let gpu = on_device(&path, "q8".parse().unwrap());
-    let all = tokens(75, 300, 2);
-    let (prompt, last) = all.split_at(70);
-    let (pool, table) = sequence(&gpu, all.len());
-    gpu.forward(prompt, 0, &pool, &table).unwrap();
-    let (other, _) = sequence(&gpu, all.len());
-    let mut bytes = vec![0; pool.layout().slot_bytes()];
-    for slot in &table {
-        pool.read_slot(*slot, &mut bytes).unwrap();
-        other.write_slot(*slot, &bytes).unwrap();
-    }
-    for (i, token) in last.iter().enumerate() {
-        let [resident, restored] = [&pool, &other].map(|pool| {
-            gpu.decode(&[*token], prompt.len() + i, pool, &table)
-                .unwrap()
-        });
-        // The second of them, and all later ones, run as they were recorded.
-        assert!(resident == restored, "token {i}");
+    for device in in_both_orders() {
+        let gpu = with_layers(&path, KvFormat::Q8, device, None);
+        let all = tokens(75, 300, 2);
+        let (prompt, last) = all.split_at(70);
+        let (pool, table) = sequence(&gpu, all.len());
+        gpu.forward(prompt, 0, &pool, &table).unwrap();
+        let (other, _) = sequence(&gpu, all.len());
+        let mut bytes = vec![0; pool.layout().slot_bytes()];
+        for slot in &table {
+            pool.read_slot(*slot, &mut bytes).unwrap();
+            other.write_slot(*slot, &bytes).unwrap();
+        }
+        for (i, token) in last.iter().enumerate() {
+            let [resident, restored] = [&pool, &other].map(|pool| {
+                gpu.decode(&[*token], prompt.len() + i, pool, &table)
+                    .unwrap()
+            });
+            // The second of them, and all later ones, run as they were recorded.
+            assert!(resident == restored, "token {i}");
+        }
     }
 }
 
@@ -202,36 +223,41 @@ fn what_a_model_holds_on_the_device_is_counted_and_given_back() {
 #[test]
 fn a_prompt_is_computed_beside_its_blocks_coming_and_has_the_same_bits() {
     let (_folder, path) = write(&TinyModel::wide(Architecture::Llama, 6, GgmlDType::Q4K));
-    let gpu = on_device(&path, KvFormat::Q8);
-    let all = tokens(70, 300, 4);
-    let (pool, table) = sequence(&gpu, all.len());
-    gpu.forward(&all[..64], 0, &pool, &table).unwrap();
-    let mut block = vec![0; pool.layout().slot_bytes()];
-    pool.read_slot(table[0], &mut block).unwrap();
-    let resident = gpu.forward(&all[64..], 64, &pool, &table).unwrap();
+    for device in in_both_orders() {
+        let gpu = with_layers(&path, KvFormat::Q8, device, None);
+        let all = tokens(70, 300, 4);
+        let (pool, table) = sequence(&gpu, all.len());
+        gpu.forward(&all[..64], 0, &pool, &table).unwrap();
+        let mut block = vec![0; pool.layout().slot_bytes()];
+        pool.read_slot(table[0], &mut block).unwrap();
+        let resident = gpu.forward(&all[64..], 64, &pool, &table).unwrap();
 
-    let (other, table) = sequence(&gpu, all.len());
-    for is_whole in [false, true] {
-        let given = other.fill(&table[..1], 1, |parts| {
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let mut bytes = block.as_slice();
-                    for (layer, mut part) in parts.into_iter().flatten().enumerate() {
-                        let (of_part, rest) = bytes.split_at(part.as_mut().len());
-                        part.as_mut().copy_from_slice(of_part);
-                        bytes = rest;
-                        // The last layer does not come.
-                        if is_whole || layer == 0 {
-                            part.ready();
+        let (other, table) = sequence(&gpu, all.len());
+        for is_whole in [false, true] {
+            let given = other.fill(&table[..1], 1, |parts| {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        // When kernels wait for them already.
+                        std::thread::sleep(Duration::from_millis(100));
+                        let mut bytes = block.as_slice();
+                        for (layer, mut part) in parts.into_iter().flatten().enumerate() {
+                            let (of_part, rest) = bytes.split_at(part.as_mut().len());
+                            part.as_mut().copy_from_slice(of_part);
+                            bytes = rest;
+                            // The last layer does not come.
+                            if is_whole || layer == 0 {
+                                part.ready();
+                            }
                         }
-                    }
-                });
-                gpu.forward(&all[64..], 64, &other, &table)
-            })
-        });
-        match given.unwrap() {
-            Ok(logits) => assert!(is_whole && logits == resident),
-            Err(error) => assert!(!is_whole, "{error}"),
+                    });
+                    assert!(gpu.decode(&all[64..65], 64, &other, &table).is_err());
+                    gpu.forward(&all[64..], 64, &other, &table)
+                })
+            });
+            match given.unwrap() {
+                Ok(logits) => assert!(is_whole && logits == resident),
+                Err(error) => assert!(!is_whole, "{error}"),
+            }
         }
     }
 }
@@ -245,9 +271,13 @@ fn a_model_of_which_the_device_has_the_first_layers_computes_the_same() {
     let (_folder, path) = write(&model);
     let prompt = tokens(68, 300, 3);
     let cpu = load_in(&path, Team::new(2), KvFormat::Q8);
-    let both = with_layers(&path, KvFormat::Q8, Some(1));
+    let both = with_layers(&path, KvFormat::Q8, device(), Some(1));
     let whole = run(&both, &prompt, &[], 1);
     assert!(run(&both, &prompt, &[1, 65], 1) == whole, "in any chunk");
+    // Where the layers are in two places, nobody waits for slots.
+    let (pool, table) = sequence(&both, prompt.len());
+    let meanwhile = |_: Vec<Vec<Part>>| both.forward(&prompt[64..], 64, &pool, &table).is_err();
+    assert!(pool.fill(&table[..1], 1, meanwhile).unwrap());
     let off = difference(&whole.logits, &run(&cpu, &prompt, &[], 1).logits);
     assert!(off < 4e-2, "{off}");
     let all = on_device(&path, KvFormat::Q8);

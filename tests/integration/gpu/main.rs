@@ -21,13 +21,14 @@ fn chat() -> Chat {
     chat
 }
 
-/// The engine's program beside the stand-in for the driver, after some lines of shell that describe its device.
+/// The engine's program beside the stand-in for the driver, after some lines of shell that describe its device. Copies run as
+/// early as they may there, and kernels as late; in this process it is the other way round.
 fn engine_beside_driver(folder: &Path, lines: &str) -> PathBuf {
     ptx_driver::install(folder).expect("the stand-in for the driver");
     let (program, folder) = (folder.join("engine"), folder.display());
     let engine = engine_program();
     let text = format!(
-        "#!/bin/sh\nexport LD_LIBRARY_PATH='{folder}'\n{lines}\nexec '{}' \"$@\"\n",
+        "#!/bin/sh\nexport LD_LIBRARY_PATH='{folder}' PTX_DRIVER_AHEAD=copies\n{lines}\nexec '{}' \"$@\"\n",
         engine.display()
     );
     fs::write(&program, text).expect("a program");

@@ -1,6 +1,6 @@
 //! A decoder of which the device has the first layers, and the head; the host computes what is between.
 
-use super::{Decoder, State, read, upload};
+use super::{Decoder, OP, State, read, upload};
 use crate::Result;
 use crate::cuda::scratch::Part;
 use crate::layer::{Phase, Place};
@@ -13,6 +13,7 @@ impl Decoder {
     pub fn begin(&self, tokens: &[u32], place: Place, phase: Phase) -> Result<Vec<f32>> {
         let mut state = self.state();
         let call = self.call(tokens, &place, phase, true)?;
+        place.check_filled(OP, tokens.len())?;
         let pass = self.pass(&mut state, call, &place)?;
         upload(&state.scratch, tokens, &place, 0.0)?;
         self.run(&pass.layers()?)?;

@@ -22,6 +22,7 @@ impl Decoder {
         }
         let mut state = self.state();
         let call = self.call(tokens, &place, Phase::Prefill, true)?;
+        place.check_filled(OP, tokens.len())?;
         let pass = self.pass(&mut state, call, &place)?;
         upload(&state.scratch, tokens, &place, 0.0)?;
         self.run(&[pass.embed()?])?;

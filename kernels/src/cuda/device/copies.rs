@@ -105,7 +105,8 @@ impl Device {
 
     /// Gives it back, when no copy uses it any more.
     pub(crate) fn free_pinned(&self, bytes: *mut u8) {
-        // A device that failed copies nothing any more.
+        // Whoever asks for copies has waited for them; should one not have, the device would write to memory of others. One that
+        // failed copies nothing any more.
         let _ = self.finish_copies();
         // SAFETY: allocated by this device, and given back once.
         let _ = unsafe { result::free_host(bytes.cast()) };

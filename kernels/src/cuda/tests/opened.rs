@@ -2,22 +2,42 @@
 
 use std::sync::{Arc, OnceLock};
 
+use ptx_driver::Kind;
+
 use crate::cpu::Path;
 use crate::cuda::{Buffer, Device, add_rms_norm, devices};
 use crate::layout::tests::formats;
 use crate::random::floats;
 use crate::{BLOCK_TOKENS, Error, KvFormat, KvLayout, KvPool, Part};
 
-pub(super) fn device() -> Arc<Device> {
-    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
-    let open = || {
-        ptx_driver::load().expect("the stand-in for the driver");
-        Device::open(0).expect("its device")
+/// A device where kernels run as early as they may and copies as late, and one where it is the other way round.
+pub(super) fn in_both_orders() -> [Arc<Device>; 2] {
+    static DEVICES: OnceLock<[Arc<Device>; 2]> = OnceLock::new();
+    // On a thread of its own, since what runs ahead is a thread's choice.
+    let open = |ahead| {
+        let open = move || {
+            ptx_driver::run_ahead(ahead).expect("the stand-in for the driver");
+            Device::open(0).expect("its device")
+        };
+        std::thread::spawn(open).join().expect("it opens")
     };
-    Arc::clone(DEVICE.get_or_init(open))
+    DEVICES
+        .get_or_init(|| [open(Kind::Kernels), open(Kind::Copies)])
+        .clone()
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+fn device() -> Arc<Device> {
+    let [device, _] = in_both_orders();
+    device
+}
+
+/// Each of these on both devices.
+fn on_both<T: Clone>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = (Arc<Device>, T)> {
+    let of = |case: T| in_both_orders().map(|device| (device, case.clone()));
+    cases.into_iter().flat_map(of)
+}
+
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let floats = floats(seed, len.div_ceil(2));
     let bytes = floats
         .iter()
@@ -37,8 +57,7 @@ fn a_device_is_described_and_opened_and_one_that_is_not_there_is_refused() {
 
 #[test]
 fn bytes_come_back_as_they_went_in_pieces_or_whole() {
-    let device = device();
-    for len in [1, 5, 4 << 20, (8 << 20) + 3] {
+    for (device, len) in on_both([1, 5, 4 << 20, (8 << 20) + 3]) {
         let bytes = noise(len as u64, len);
         let buffer = Buffer::of(&device, &bytes).unwrap();
         let mut out = vec![0; len];
@@ -93,7 +112,7 @@ fn a_kernel_that_is_launched_computes_what_the_cpu_computes() {
 
 #[test]
 fn a_pool_on_the_device_does_what_one_on_the_host_does() {
-    for format in formats() {
+    for (device, format) in on_both(formats()) {
         let layout = KvLayout {
             num_layers: 2,
             num_kv_heads: 3,
@@ -102,8 +121,8 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
         };
         let pools = [
             KvPool::new(layout, 3).unwrap(),
-            KvPool::on(device(), 2, layout, 3).unwrap(),
-            KvPool::on(device(), 1, layout, 3).unwrap(),
+            KvPool::on(Arc::clone(&device), 2, layout, 3).unwrap(),
+            KvPool::on(Arc::clone(&device), 1, layout, 3).unwrap(),
         ];
         for num_tokens in [0, 1, 15, 16, 37, 63, BLOCK_TOKENS] {
             let slots = pools.each_ref().map(|pool| {
@@ -159,17 +178,18 @@ fn a_pool_on_the_device_does_what_one_on_the_host_does() {
 
 #[test]
 fn blocks_go_to_the_host_and_come_back_as_they_were() {
-    for (num_layers, format) in [(2, KvFormat::F16), (1, KvFormat::F16), (2, KvFormat::Q8)] {
+    let cases = [(2, KvFormat::F16), (1, KvFormat::F16), (2, KvFormat::Q8)];
+    for (device, (num_layers, format)) in on_both(cases) {
         let layout = KvLayout {
             num_layers: 2,
             num_kv_heads: 3,
             head_dim: 32,
             format,
         };
-        let pool = KvPool::on(device(), num_layers, layout, 2).unwrap();
+        let pool = KvPool::on(Arc::clone(&device), num_layers, layout, 2).unwrap();
         // In memory that the device copies to directly, and in any other.
         for host in [
-            KvPool::beside(device(), layout, 3).unwrap(),
+            KvPool::beside(Arc::clone(&device), layout, 3).unwrap(),
             KvPool::new(layout, 3).unwrap(),
         ] {
             (0..2).for_each(|slot| pool.reserve(slot).unwrap());
@@ -199,14 +219,14 @@ fn blocks_go_to_the_host_and_come_back_as_they_were() {
 #[test]
 fn more_parts_than_there_are_places_to_land_all_arrive() {
     // Some larger than such a place.
-    for (num_kv_heads, head_dim) in [(1, 32), (64, 256)] {
+    for (device, (num_kv_heads, head_dim)) in on_both([(1, 32), (64, 256)]) {
         let layout = KvLayout {
             num_layers: 3,
             num_kv_heads,
             head_dim,
             format: KvFormat::F16,
         };
-        let pool = KvPool::on(device(), 3, layout, 4).unwrap();
+        let pool = KvPool::on(device, 3, layout, 4).unwrap();
         pool.reserve(0).unwrap();
         let slots: Vec<u32> = (0..4).collect();
         slots.iter().for_each(|slot| pool.reserve(*slot).unwrap());
