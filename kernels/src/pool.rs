@@ -4,6 +4,7 @@
 
 mod copy;
 mod fill;
+mod filling;
 mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use crate::cuda::{Device, DeviceSlots};
 use crate::pages::Pages;
 use crate::{BLOCK_TOKENS, Error, KvLayout, Result};
-pub(crate) use fill::Filling;
 pub use fill::Part;
+pub(crate) use filling::Filling;
 pub(crate) use memory::Memory;
 
 /// Bytes of a chunk, as far as whole slots allow.

@@ -310,7 +310,7 @@ impl Decoder {
             if !filling.wait(index) {
                 return Err(Error::Unfilled);
             }
-            self.device.follow_copies()?;
+            filling.follow(index)?;
             launches.clear();
             pass.attend(index, layer, &mut launches)?;
             pass.feed_forward(layer, &mut launches)?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::launch::{checked, number, numbers};
-use super::{Argument, Buffer, Device, Landing, Launch, Source, blocks};
+use super::{Argument, Buffer, Device, Landing, Launch, Mark, Source, blocks};
 use crate::layout::{BLOCK_TILES, BLOCK_TOKENS, KvLayout, Side};
 use crate::{Error, KvPool, Result};
 
@@ -175,6 +175,11 @@ impl DeviceSlots {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A place after everything that was to be copied until now.
+    pub(crate) fn mark(&self) -> Result<Mark> {
+        Mark::new(&self.device)
     }
 
     /// Waits until everything that was to be copied is.

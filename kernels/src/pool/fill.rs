@@ -4,10 +4,9 @@
 //! layer is there when every slot has it, and all layers before it. A part that is dropped instead will never be right: who
 //! waits for its layer is told so, and never waits for ever.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::KvPool;
+use super::{Filling, KvPool};
 use crate::cuda::{DeviceSlots, Landing};
 use crate::{Error, KvLayout, Result};
 
@@ -184,7 +183,7 @@ impl Part<'_> {
     fn end(&mut self, copied: Result<()>) {
         match copied {
             Ok(()) => self.is_ready = true,
-            Err(error) => self.filling.lock().error = Some(error),
+            Err(error) => self.filling.note_error(error),
         }
     }
 }
@@ -207,67 +206,24 @@ impl AsMut<[u8]> for Part<'_> {
 
 impl Drop for Part<'_> {
     fn drop(&mut self) {
+        let mut to = None;
         if let Bytes::ToDevice {
             on_device, landing, ..
         } = &mut self.bytes
-            && let Some(landing) = landing.take()
         {
-            on_device.reuse(landing);
+            if let Some(landing) = landing.take() {
+                on_device.reuse(landing);
+            }
+            to = Some(*on_device);
         }
         match self.is_ready {
-            true => self.filling.note_ready(self.run),
+            true => self.filling.note_ready(self.run, to),
             false => self.filling.fail(),
         }
     }
 }
 
-/// What the fillers and those who wait share.
-#[derive(Debug)]
-pub(crate) struct Filling {
-    /// In order.
-    pub(super) slots: Vec<u32>,
-    num_layers: usize,
-    layers_per_part: usize,
-    progress: Mutex<Progress>,
-    changed: Condvar,
-    /// Layers that are there, from the first on: it only grows, and no more once a part has failed, so that all threads of
-    /// a pass are told the same of a layer.
-    num_ready: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct Progress {
-    /// Parts of each run of layers that are not ready.
-    left: Vec<usize>,
-    /// Runs that are there, from the first on.
-    num_runs: usize,
-    has_failed: bool,
-    /// Of a device that did not take a part.
-    error: Option<Error>,
-}
-
 impl Filling {
-    /// Of these slots, in parts of so many layers (at least one).
-    pub(crate) fn new(slots: &[u32], num_layers: usize, layers_per_part: usize) -> Filling {
-        let mut sorted = slots.to_vec();
-        sorted.sort_unstable();
-        let num_runs = num_layers.div_ceil(layers_per_part);
-        let is_done = slots.is_empty();
-        Filling {
-            slots: sorted,
-            num_layers,
-            layers_per_part,
-            progress: Mutex::new(Progress {
-                left: vec![slots.len(); num_runs],
-                num_runs: if is_done { num_runs } else { 0 },
-                has_failed: false,
-                error: None,
-            }),
-            changed: Condvar::new(),
-            num_ready: AtomicUsize::new(if is_done { num_layers } else { 0 }),
-        }
-    }
-
     /// The bytes of a slot, cut into parts in the order of layers.
     pub(crate) fn parts<'f>(&'f self, slot: &'f mut [u8], layer_bytes: usize) -> Vec<Part<'f>> {
         let part_bytes = self.layers_per_part * layer_bytes;
@@ -305,125 +261,5 @@ impl Filling {
             bytes,
             is_ready: false,
         }
-    }
-
-    /// What went wrong on the way to a device.
-    fn take_error(&self) -> Option<Error> {
-        self.lock().error.take()
-    }
-
-    /// Whether one of these slots is being filled.
-    pub(crate) fn has_any(&self, slots: &[u32]) -> bool {
-        slots
-            .iter()
-            .any(|slot| self.slots.binary_search(slot).is_ok())
-    }
-
-    /// Sleeps until a layer is there; false if it never will be. What was written to it is then visible to the caller.
-    pub(crate) fn wait(&self, layer: usize) -> bool {
-        let is_there = || self.num_ready.load(Ordering::Acquire) > layer;
-        if is_there() {
-            return true;
-        }
-        let mut progress = self.lock();
-        while !is_there() {
-            if progress.has_failed {
-                return false;
-            }
-            progress = self
-                .changed
-                .wait(progress)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        true
-    }
-
-    fn note_ready(&self, run: usize) {
-        let mut progress = self.lock();
-        progress.left[run] -= 1;
-        if progress.has_failed {
-            return;
-        }
-        let before = progress.num_runs;
-        while progress.left.get(progress.num_runs) == Some(&0) {
-            progress.num_runs += 1;
-        }
-        if progress.num_runs > before {
-            let num_layers = (progress.num_runs * self.layers_per_part).min(self.num_layers);
-            self.num_ready.store(num_layers, Ordering::Release);
-            self.changed.notify_all();
-        }
-    }
-
-    fn fail(&self) {
-        self.lock().has_failed = true;
-        self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Every state of it is sound.
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Filling;
-
-    #[test]
-    fn a_layer_is_there_when_every_slot_has_it_and_all_before_it_in_whatever_order_parts_come() {
-        // Three slots of five layers in runs of two.
-        let filling = Filling::new(&[7, 2, 4], 5, 2);
-        let mut slots = vec![vec![0u8; 5 * 8]; 3];
-        let mut parts: Vec<Vec<_>> = slots
-            .iter_mut()
-            .map(|slot| filling.parts(slot, 8).into_iter().map(Some).collect())
-            .collect();
-        assert_eq!(parts[0].len(), 3);
-        let lengths = parts[0]
-            .iter_mut()
-            .map(|part| part.as_mut().unwrap().as_mut().len());
-        assert_eq!(lengths.collect::<Vec<_>>(), [16, 16, 8]);
-        let there = || filling.num_ready.load(super::Ordering::Relaxed);
-        for (slot, run, expected) in [
-            (0, 0, 0),
-            (1, 1, 0),
-            (2, 0, 0),
-            (0, 2, 0),
-            (1, 0, 2),
-            (2, 1, 2),
-            (0, 1, 4),
-            (1, 2, 4),
-            (2, 2, 5),
-        ] {
-            parts[slot][run].take().unwrap().ready();
-            assert_eq!(there(), expected);
-        }
-        assert!(filling.wait(4));
-    }
-
-    #[test]
-    fn a_part_that_is_lost_stops_who_waits_and_takes_back_no_layer() {
-        let filling = Filling::new(&[0, 1], 3, 1);
-        let mut slots = vec![vec![0u8; 3]; 2];
-        let mut parts: Vec<Vec<_>> = slots
-            .iter_mut()
-            .map(|slot| filling.parts(slot, 1))
-            .collect();
-        let (last, middle) = (parts[1].remove(2), parts[1].remove(1));
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| filling.wait(1));
-            parts.into_iter().flatten().for_each(super::Part::ready);
-            assert!(filling.wait(0));
-            drop(last);
-            assert!(!waits.join().unwrap());
-        });
-        middle.ready();
-        assert!(filling.wait(0) && !filling.wait(1), "as all were told");
-    }
-
-    #[test]
-    fn nothing_to_fill_is_there_at_once() {
-        assert!(Filling::new(&[], 3, 2).wait(2));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use cudarc::driver::result;
+use cudarc::driver::{result, sys};
 
 use super::{Device, failed};
 use crate::Result;
@@ -26,7 +26,7 @@ impl Device {
         piece.unwrap_or_else(|| Landing::unpinned(bytes))
     }
 
-    /// Copies what landed, from `from` on, beside whatever runs. Kernels see it after `follow_copies`.
+    /// Copies what landed, from `from` on, beside whatever runs. Kernels see it after a [`Mark`](crate::cuda::Mark) that they follow.
     pub(in crate::cuda) fn write_landed(
         &self,
         to: u64,
@@ -47,7 +47,7 @@ impl Device {
         }
     }
 
-    /// Copies to memory that no kernel uses, beside those that run. Kernels see the bytes after `follow_copies`.
+    /// Copies to memory that no kernel uses, beside those that run. Kernels see the bytes after a mark that they follow.
     pub(in crate::cuda) fn write_beside(&self, to: u64, bytes: &[u8]) -> Result<()> {
         self.enter()?;
         self.staging()
@@ -63,11 +63,23 @@ impl Device {
         unsafe { result::memcpy_htod_async(to, bytes, copies) }.map_err(failed("take data"))
     }
 
-    /// Lets kernels that are launched from now on wait for the copies that were asked for.
-    pub(in crate::cuda) fn follow_copies(&self) -> Result<()> {
+    /// An event that is done when what was to be copied until now is.
+    pub(in crate::cuda) fn mark_copies(&self) -> Result<sys::CUevent> {
         self.enter()?;
-        self.staging()
-            .lead(self.kernels)
+        let copies = self.staging().copies();
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let event = event.map_err(failed("wait for data"))?;
+        // SAFETY: just created, and a stream that lives as long as the device.
+        unsafe { result::event::record(event, copies) }.map_err(failed("wait for data"))?;
+        Ok(event)
+    }
+
+    /// Lets kernels that are launched from now on wait for an event.
+    pub(in crate::cuda) fn follow_mark(&self, event: sys::CUevent) -> Result<()> {
+        self.enter()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: a stream that lives as long as the device, and an event that has not been destroyed.
+        unsafe { result::stream::wait_event(self.kernels, event, flags) }
             .map_err(failed("wait for data"))
     }
 
