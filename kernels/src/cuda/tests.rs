@@ -4,6 +4,7 @@ mod balance;
 mod case;
 mod copy;
 mod decode;
+mod dense;
 mod device;
 mod elementwise;
 mod launches;
