@@ -5,11 +5,11 @@
 // left, rounded to nearest: two f16, or three bf16. Ootomo and Yokota (2022, "Recovering single precision accuracy from Tensor
 // Cores while surpassing the FP32 theoretical peak performance") split so, and show why tensor cores must not carry the sum along
 // all columns: they cut where f32 rounds. So they add up 32 columns only, a group; the groups are added in f32:
-//     c = the products of the parts, the smallest first, each column after column, by `mma`
+//     c = 0; for each part, the smallest first: c += 16 columns by `mma`; c += the other 16
 //     sum = fma(c, 1 / scale, sum)
-// in the order of the columns, one chain for an element. That is the order for every token: its bits depend on its own row and
-// the weights alone, not on its place in a tile or on what is beside it. The bias, and what stands in the output, are added after
-// the sum, as in segments.cuh.
+// group after group, one chain for an element. It is the same for every token, whose bits depend on its own activations and the
+// weights alone: `mma` computes each element of its result in one way, and no element has a part in another. The bias, and what
+// stands in the output, are added after the sum, as in segments.cuh.
 //
 // `scale` is a power of two, for each token and group: the largest |x| of the group comes to [2^TOP, 2^(TOP + 1)), so that no part
 // overflows, and what is lost to subnormals is lost far below that largest, M:
@@ -32,7 +32,8 @@
 // bytes a cycle) below multiplying them (2 * 64 * 64 * 32 = 256 Ki flop for each part, or 256 cycles for two at the 2048 flop a
 // cycle of sm_80, 1024 for two on desktop cards), and small matrices still make enough blocks. A group costs global memory, or
 // the L2, 4 KiB of weights and 8 KiB of activations. Both come one group ahead: weights by `cp.async`, activations through
-// registers, where they are split once for the 64 rows.
+// registers, where they are split once for the 64 rows. Two groups are 28.5 KiB of shared memory for f16 and 38.5 KiB for bf16,
+// so that desktop cards hold three or two blocks at once and larger ones four.
 //
 // Grid: (tiles of tokens, tiles of rows). Block: 4 warps. Shared memory: two of `Buffer`.
 #include "mma.cuh"
