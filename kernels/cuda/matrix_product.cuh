@@ -4,6 +4,7 @@
 // `mma` wants them, one group ahead; activations come through shared memory in stages of four groups, one stage ahead.
 #pragma once
 
+#include "mma.cuh"
 #include "quantized_product.cuh"
 
 constexpr u32 WARPS = 4;
@@ -46,15 +47,6 @@ __device__ __forceinline__ void copy_stage(
             float* parts = (float*)(to + X_BYTES) + plane * PLANE_FLOATS + group * TOKENS;
             copy_16(parts + token, from + min(first_token + token, last / 4 * 4));
         }
-}
-
-// Both halves of a group for sixteen tokens, as `mma` wants them.
-__device__ __forceinline__ void load_x(u32 (&to)[4], const u8* from) {
-    const u32 address = (u32)__cvta_generic_to_shared(from);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(address)
-                 : "memory");
 }
 
 // What a lane holds of a group: quads lane % 4 and four further of two rows, as they lie.
@@ -113,8 +105,9 @@ __device__ __forceinline__ void add_group(
 #pragma unroll
     for (u32 pair = 0; pair < TOKENS / 16; pair++) {
         if (pair >= pairs) break;
+        // Both halves of a group for sixteen tokens.
         u32 b[4];
-        load_x(b, from + pair * 16 * X_STRIDE);
+        load_matrices(b, (u32)__cvta_generic_to_shared(from + pair * 16 * X_STRIDE));
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             const u32 tile = 2 * pair + i;

@@ -2,8 +2,8 @@
 //
 // Columns of a row are cut into segments of 256 at absolute positions; a segment is one chain of sums from 0, in order, and the
 // segments' sums are added in order, starting from the first. So an output element has the same bits whichever kernel computes
-// it, and whatever tokens are beside it. The bias, where there is one, is added to the sum; then that is stored, or added to what
-// stands in the output.
+// it, but for product_dense_mma.cu, whose order is its own, and whatever tokens are beside it. The bias, where there is one, is
+// added to the sum; then that is stored, or added to what stands in the output.
 #pragma once
 
 #include "common.cuh"

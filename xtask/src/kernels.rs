@@ -22,7 +22,7 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-cccl==13.0.85",
 ];
 /// Sources, and the compute capabilities that each is compiled for.
-const SOURCES: [(&str, &[u32]); 22] = [
+const SOURCES: [(&str, &[u32]); 23] = [
     ("clear_tokens", &[75]),
     ("key_offsets", &[75]),
     ("kv_write", &[75]),
@@ -30,6 +30,7 @@ const SOURCES: [(&str, &[u32]); 22] = [
     ("paged_attention_prefill", &[75]),
     ("paged_attention_prefill_mma", &[80]),
     ("product_dense", &[75]),
+    ("product_dense_mma", &[80]),
     ("product_q2k", &[75, 80]),
     ("product_q3k", &[75, 80]),
     ("product_q4_0", &[75, 80]),

@@ -1,8 +1,9 @@
 //! Launches of the products with weights, over the very bytes that the CPU multiplies ([`QuantizedMatrix::bytes`]).
 //!
 //! The source of the arithmetic is `quantized_product.cuh`; its order of sums is fixed, so that every kernel, for one token or for
-//! many, computes the same bits. Which kernel runs follows from what the caller is about, decoding or prefill, never from the number
-//! of tokens.
+//! many, computes the same bits. Weights of 16 bits have two orders: that of `product_dense.cu`, and that of `product_dense_mma.cu`,
+//! which prefills them on tensor cores and says how far it may be off. Which kernel runs follows from what the caller is about,
+//! decoding or prefill, never from the number of tokens.
 //!
 //! [`QuantizedMatrix::bytes`]: crate::QuantizedMatrix::bytes
 
@@ -18,8 +19,9 @@ const OP: &str = "a product on the GPU";
 const SEGMENT_COLS: usize = 256;
 /// Segments whose sums the kernels hold at once.
 const HELD_SEGMENTS: usize = 64;
-/// Tokens, and rows, of a block where tensor cores multiply.
+/// Tokens, and rows, of a block where tensor cores multiply, and its threads.
 const MATRIX: usize = 64;
+const MATRIX_THREADS: u32 = 4 * WARP;
 /// Groups of the activations that such a block holds twice.
 const STAGE_GROUPS: usize = 4;
 /// Tokens of a block that prefills without them.
@@ -28,7 +30,7 @@ const PLAIN_TOKENS: usize = 8;
 const FOUR: usize = 4;
 /// Numbers for each group and token beside the quants: the scale, and two sums.
 const PLANES: usize = 3;
-/// The least compute capability with tensor cores that multiply bytes as the kernels want it.
+/// The least compute capability with tensor cores that multiply bytes, and bf16, as the kernels want it.
 const LEAST_WITH_MATRICES: u32 = 80;
 
 /// A matrix of weights `[rows, cols]` in the device's memory: the two parts of [`QuantizedMatrix::bytes`], the second of which
@@ -240,14 +242,22 @@ impl Weights {
 
     /// The product with many tokens on a device of this compute capability (75 for 7.5).
     ///
+    /// Tensor cores multiply packed weights to the bits of `decode`, and those of 16 bits to an error of at most
+    /// (136 + cols / 32) 2⁻²⁴ of the sum of |w x| (`product_dense_mma.cu` derives it). Weights of 32 bits, and older devices, do
+    /// without.
+    ///
     /// # Errors
     /// As `decode`.
     pub fn prefill(&self, x: Input, out: Output, compute_capability: u32) -> Result<Launch> {
         let tokens = x.tokens();
-        if !self.takes_quantized() || compute_capability < LEAST_WITH_MATRICES {
+        if self.format == GgmlDType::F32 || compute_capability < LEAST_WITH_MATRICES {
             return self.by_lanes("plain", PLAIN_TOKENS, x, tokens, out);
         }
         let (name, source) = names(self.format)?;
+        let source = match source {
+            Source::ProductDense => Source::ProductDenseMma,
+            source => source,
+        };
         let launch = Launch {
             source,
             kernel: format!("product_prefill_{name}"),
@@ -256,22 +266,32 @@ impl Weights {
                 number(OP, self.rows.div_ceil(MATRIX))?,
                 1,
             ],
-            threads: 4 * WARP,
+            threads: MATRIX_THREADS,
             shared_bytes: 2 * self.buffer_bytes(),
             arguments: self.arguments(x, tokens, out)?,
         };
         checked(OP, launch)
     }
 
-    /// Bytes of a stage of the activations in shared memory (`Buffer` of the kernels).
+    /// Bytes of a stage in shared memory (`Buffer` of the kernels): of activations, and of weights that are not packed.
     fn buffer_bytes(&self) -> u32 {
-        let planes = match self.format {
-            GgmlDType::Q2K => 3,
-            GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q4K | GgmlDType::Q5K => 2,
-            _ => 1,
+        let floats = MATRIX * size_of::<f32>();
+        let bytes = match self.format {
+            GgmlDType::F16 | GgmlDType::BF16 => {
+                let parts = if self.format == GgmlDType::F16 { 2 } else { 3 };
+                let row = GROUP * size_of::<u16>();
+                MATRIX * row + parts * MATRIX * (row + 16) + floats
+            }
+            _ => {
+                let planes = match self.format {
+                    GgmlDType::Q2K => 3,
+                    GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q4K | GgmlDType::Q5K => 2,
+                    _ => 1,
+                };
+                MATRIX * (STAGE_GROUPS * GROUP + 16) + planes * STAGE_GROUPS * floats
+            }
         };
-        let quants = MATRIX * (STAGE_GROUPS * GROUP + 16);
-        (quants + planes * STAGE_GROUPS * MATRIX * size_of::<f32>()) as u32
+        bytes as u32
     }
 
     /// Adds what rounding took off the first token of `x`, multiplied, to the first row of the output: to be run after the

@@ -27,6 +27,8 @@ pub enum Source {
     Quantize,
     /// `product_dense.cu`
     ProductDense,
+    /// `product_dense_mma.cu`
+    ProductDenseMma,
     /// `product_q4_0.cu`
     ProductQ4_0,
     /// `product_q4_1.cu`
@@ -67,7 +69,7 @@ macro_rules! product {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 22] = [
+    pub const ALL: [Source; 23] = [
         Self::KvWrite,
         Self::KeyOffsets,
         Self::Rope,
@@ -80,6 +82,7 @@ impl Source {
         Self::ClearTokens,
         Self::Quantize,
         Self::ProductDense,
+        Self::ProductDenseMma,
         Self::ProductQ4_0,
         Self::ProductQ4_1,
         Self::ProductQ5_0,
@@ -110,6 +113,7 @@ impl Source {
             Self::ClearTokens => &[(75, text!("clear_tokens.75"))],
             Self::Quantize => &[(75, text!("quantize.75"))],
             Self::ProductDense => &[(75, text!("product_dense.75"))],
+            Self::ProductDenseMma => &[(80, text!("product_dense_mma.80"))],
             Self::ProductQ4_0 => product!("q4_0"),
             Self::ProductQ4_1 => product!("q4_1"),
             Self::ProductQ5_0 => product!("q5_0"),

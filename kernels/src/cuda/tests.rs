@@ -3,6 +3,7 @@
 mod balance;
 mod case;
 mod decode;
+mod dense;
 mod device;
 mod elementwise;
 mod launches;

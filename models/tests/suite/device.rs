@@ -137,14 +137,15 @@ fn off(architecture: Architecture, weights: GgmlDType, kv: &str) -> f32 {
 
 #[test]
 fn logits_are_the_cpus_in_every_family_where_nothing_is_rounded_to_bytes() {
-    for architecture in [
-        Architecture::Llama,
-        Architecture::Qwen2,
-        Architecture::Qwen3,
+    for (architecture, weights) in [
+        (Architecture::Llama, GgmlDType::F16),
+        (Architecture::Llama, GgmlDType::BF16),
+        (Architecture::Qwen2, GgmlDType::F16),
+        (Architecture::Qwen3, GgmlDType::F16),
     ] {
-        let off = off(architecture, GgmlDType::F16, "f16");
+        let off = off(architecture, weights, "f16");
         // Tensor cores multiply what attention weighs in 16 bits.
-        assert!(off < 2e-3, "{architecture:?}: {off}");
+        assert!(off < 2e-3, "{architecture:?} {weights:?}: {off}");
     }
 }
 
@@ -157,14 +158,27 @@ fn logits_are_the_cpus_within_what_a_last_bit_does_to_bytes() {
     }
 }
 
+/// Runs a prompt of `num_tokens` whole and in chunks that end at `cuts`.
+fn check_chunks(weights: GgmlDType, num_tokens: usize, cuts: &[&[usize]]) {
+    let (_folder, path) = write(&TinyModel::wide(Architecture::Llama, 9, weights));
+    let gpu = on_device(&path, KvFormat::Q8);
+    let prompt = tokens(num_tokens, 300, 8);
+    let whole = run(&gpu, &prompt, &[], 0);
+    for cuts in cuts {
+        assert!(run(&gpu, &prompt, cuts, 0) == whole, "{weights:?} {cuts:?}");
+    }
+}
+
 #[test]
 fn law_1_a_token_of_a_prompt_has_the_same_bits_in_any_chunk() {
-    let (_folder, path) = write(&TinyModel::wide(Architecture::Llama, 9, GgmlDType::Q4K));
-    let gpu = on_device(&path, KvFormat::Q8);
-    let prompt = tokens(100, 300, 8);
-    let whole = run(&gpu, &prompt, &[], 0);
-    for cuts in [&[64][..], &[1, 65, 99]] {
-        assert!(run(&gpu, &prompt, cuts, 0) == whole, "{cuts:?}");
+    check_chunks(GgmlDType::Q4K, 100, &[&[64], &[1, 65, 99]]);
+}
+
+#[test]
+fn law_1_a_token_has_the_same_bits_in_any_chunk_where_activations_are_not_rounded() {
+    // Chunks that end within a tile of 16 tokens and behind one.
+    for weights in [GgmlDType::F16, GgmlDType::BF16] {
+        check_chunks(weights, 20, &[&[1, 17]]);
     }
 }
 

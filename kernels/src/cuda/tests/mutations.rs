@@ -293,12 +293,15 @@ fn products_by_lanes_miss_each_of_their_barriers_and_their_last_bytes() {
 
 #[test]
 fn products_on_tensor_cores_miss_each_of_their_barriers_and_their_last_bytes() {
-    for (format, source) in [
-        (GgmlDType::Q4K, Source::ProductQ4K),
-        (GgmlDType::Q8_0, Source::ProductQ8_0),
+    // Columns that fill both halves of the shared memory.
+    for (format, cols, source) in [
+        (GgmlDType::Q4K, 3 * 256, Source::ProductQ4K),
+        (GgmlDType::Q8_0, 3 * 256, Source::ProductQ8_0),
+        (GgmlDType::F16, 3 * 32, Source::ProductDenseMma),
+        (GgmlDType::BF16, 3 * 32, Source::ProductDenseMma),
     ] {
-        let matrix = matrix(format, 64, 3 * 256);
-        let x = floats(1, 64 * 3 * 256);
+        let matrix = matrix(format, 64, cols);
+        let x = floats(1, 64 * cols);
         let prepared = Product::new(&matrix, &x, Kind::Prefill, 80).prepared();
         check(source, 80, &[scene(prepared)]);
     }

@@ -299,14 +299,26 @@ fn products_that_do_not_fit_are_errors_before_anything_runs() {
 
 #[test]
 fn tensor_cores_multiply_what_is_prefilled_where_the_device_has_them() {
-    let matrix = matrix(GgmlDType::Q4K, 16, 256);
     let x = floats(1, 256);
-    let kernel = |kind, target| {
+    let kernel = |format, kind, target| {
+        let matrix = matrix(format, 16, 256);
         let launches = Case::new(&matrix, &x, kind, target).prepared().launches;
         launches[0].kernel.clone()
     };
-    assert_eq!(kernel(Kind::Prefill, 80), "product_prefill_q4k");
-    assert_eq!(kernel(Kind::Prefill, 120), "product_prefill_q4k");
-    assert_eq!(kernel(Kind::Prefill, 75), "product_plain_q4k");
-    assert_eq!(kernel(Kind::Decode, 120), "product_decode_q4k");
+    for (format, name) in [
+        (GgmlDType::Q4K, "q4k"),
+        (GgmlDType::F16, "f16"),
+        (GgmlDType::BF16, "bf16"),
+    ] {
+        let kernel = |kind, target| kernel(format, kind, target);
+        assert_eq!(kernel(Kind::Prefill, 80), format!("product_prefill_{name}"));
+        assert_eq!(
+            kernel(Kind::Prefill, 120),
+            format!("product_prefill_{name}")
+        );
+        assert_eq!(kernel(Kind::Prefill, 75), format!("product_plain_{name}"));
+        assert_eq!(kernel(Kind::Decode, 120), format!("product_decode_{name}"));
+    }
+    let of_32_bits = kernel(GgmlDType::F32, Kind::Prefill, 120);
+    assert_eq!(of_32_bits, "product_plain_f32");
 }

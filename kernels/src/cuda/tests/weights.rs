@@ -30,7 +30,13 @@ const PADDING: usize = 3;
 
 /// Random weights.
 pub(super) fn matrix(format: GgmlDType, rows: usize, cols: usize) -> QuantizedMatrix {
-    let weights = Tensor::from_vec(floats(9, rows * cols), (rows, cols), &Device::Cpu).unwrap();
+    matrix_of(format, cols, floats(9, rows * cols))
+}
+
+/// These weights `[rows, cols]`.
+pub(super) fn matrix_of(format: GgmlDType, cols: usize, weights: Vec<f32>) -> QuantizedMatrix {
+    let rows = weights.len() / cols;
+    let weights = Tensor::from_vec(weights, (rows, cols), &Device::Cpu).unwrap();
     let file = QTensor::quantize(&weights, format).unwrap();
     let (team, mut arena) = (Team::new(1), Arena::default());
     QuantizedMatrix::new(format, rows, cols, &file.data().unwrap(), &team, &mut arena).unwrap()
