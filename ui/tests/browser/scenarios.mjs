@@ -87,6 +87,8 @@ export const scenarios = {
       await finished(page);
       const line = page.locator(id('quiet-line')).last();
       assert.match(await line.innerText(), /computed · first token .+ · .+ tokens\/s/);
+      const ruled = await line.evaluate((element) => [...element.children].some((part) => getComputedStyle(part).borderTopWidth !== '0px'));
+      assert.equal(ruled, false, 'no lines are drawn through the text above it');
       assert.equal(await page.locator(id('conversation-item')).count(), 1);
       assert.match(await page.locator(id('conversation-item')).innerText(), /How do I count words/);
       assert.ok((await page.locator('.code .hljs-keyword').count()) > 0, 'code is highlighted');
