@@ -136,7 +136,8 @@ export class App implements ChatHost {
     if (!text.trim() || this.creating) return;
     const chat = this.open ?? (await this.begin());
     if (!chat || chat.streaming) return;
-    if (chat.draft === text) chat.draft = '';
+    // What was typed while the conversation was made is the next message.
+    if (chat.draft.startsWith(text)) chat.draft = chat.draft.slice(text.length);
     this.typing.sent();
     this.setWriting(chat, true);
     await chat.send(text);
@@ -149,6 +150,13 @@ export class App implements ChatHost {
     this.setWriting(chat, true);
     await turn;
     this.setWriting(chat, false);
+  }
+
+  /** Gives up what was changed in the open edit; for a while it can be taken back. */
+  discardEdit(chat: Chat): void {
+    const edit = chat.edit;
+    chat.discardEdit();
+    if (edit?.changed) this.toasts.show('Edit discarded', { label: 'Undo', run: () => chat.startEdit(edit.message, edit.text) });
   }
 
   async rename(id: ConversationId, title: string): Promise<void> {
@@ -243,6 +251,7 @@ export class App implements ChatHost {
       }
       const chat = new Chat(this, conversation);
       chat.loaded = true;
+      chat.draft = this.beginning.draft;
       this.chats.set(conversation.id, chat);
       this.conversations = [conversation, ...this.conversations];
       this.beginning = { draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING };
