@@ -15,6 +15,7 @@ export function handleShortcut(event: KeyboardEvent, app: App): void {
 const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   n: (app) => {
     app.newConversation();
+    if (app.narrow) app.sidebarOpen = false;
     void focusOn('composer');
   },
   k: (app) => {
