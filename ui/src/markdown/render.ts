@@ -2,7 +2,7 @@
 // named and not loaded, and what the renderer makes is sanitised once more with a short list of tags.
 import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens } from 'marked';
-import { escapeHtml, highlight } from './highlight';
+import { escapeHtml, highlight, highlightStart } from './highlight';
 
 // Inline tags that models write in Markdown, taken only bare: no attributes.
 const BARE_TAG = /^<(\/?)(br|sub|sup|kbd|mark)\s*\/?>$/i;
@@ -33,11 +33,11 @@ export const marked = new Marked({
       const url = safeUrl(href);
       return url ? `<a role="link" tabindex="0" data-link="${escapeHtml(url)}" title="${escapeHtml(url)}">[${name}]</a>` : `[${name}]`;
     },
-    code({ text, lang }) {
+    code({ text, lang, open }: Tokens.Code & { open?: boolean }) {
       const language = (lang ?? '').trim().split(/\s+/)[0].toLowerCase();
       const label = language ? `<span class="code-language">${escapeHtml(language)}</span>` : '<span class="code-language"></span>';
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
-      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0"><code>${highlight(text, language)}</code></pre></div>`;
+      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
     },
     paragraph({ tokens }) {
       return `<p dir="auto">${this.parser.parseInline(tokens)}</p>`;
@@ -89,6 +89,13 @@ export function renderTokens(tokens: Token[], raw: string): string {
   } catch {
     return plain(raw);
   }
+}
+
+/** One item of a list as safe HTML. */
+export function renderItem(list: Tokens.List, item: Tokens.ListItem): string {
+  const html = renderTokens([{ ...list, items: [item] }], item.raw);
+  const [from, to] = [html.indexOf('<li'), html.lastIndexOf('</li>')];
+  return from === -1 || to === -1 ? `<li>${html}</li>` : html.slice(from, to + '</li>'.length);
 }
 
 export function plain(raw: string): string {

@@ -65,9 +65,49 @@ export const hands = {
       await page.locator('.prose p').first().click({ clickCount: 3 });
       const marked = await page.evaluate(() => getSelection().toString());
       assert.ok(marked.length > 40);
+      // As when the message that had the focus is drawn no more.
+      await page.evaluate(() => document.activeElement.blur());
       await finished(page);
       await page.waitForTimeout(60);
       assert.equal(await page.evaluate(() => getSelection().toString()), marked);
+    },
+  },
+
+  'a reply can be marked, scrolled and copied from while it is written': {
+    fake: 'rate:150,context:100000',
+    async run(page) {
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await open(page);
+      await send(page, 'An endless program, please.');
+      const pre = page.locator('[data-state="generating"] pre');
+      await pre.waitFor();
+      await page.waitForFunction(() => (document.querySelector('[data-state="generating"] pre')?.textContent ?? '').length > 1400);
+      await page.locator(id('messages')).hover();
+      await page.mouse.wheel(0, -300);
+      await pre.evaluate((element) => {
+        element.scrollLeft = 60;
+        const [from, to] = [...element.querySelectorAll('.hljs-keyword')];
+        getSelection().setBaseAndExtent(from.firstChild, 0, to.firstChild, to.textContent.length);
+      });
+      const marked = await page.evaluate(() => getSelection().toString());
+      assert.ok(marked.length > 4, marked);
+      const before = (await pre.innerText()).length;
+      await page.waitForTimeout(500);
+      assert.ok((await pre.innerText()).length > before, 'it is still written');
+      assert.equal(await page.evaluate(() => getSelection().toString()), marked);
+      assert.equal(await pre.evaluate((element) => element.scrollLeft), 60);
+      const copy = page.locator('[data-state="generating"] [data-copy]');
+      const { x, y } = await copy.evaluate((element) => {
+        element.scrollIntoView({ block: 'center' });
+        return element.getBoundingClientRect().toJSON();
+      });
+      // A press as long as a person's, over several drawings.
+      await page.mouse.move(x + 8, y + 8);
+      await page.mouse.down();
+      await page.waitForTimeout(180);
+      await page.mouse.up();
+      await copy.getByText('Copied').waitFor({ timeout: 1000 });
+      assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^def loaf_0/);
     },
   },
 

@@ -1,3 +1,4 @@
+import DOMPurify from 'dompurify';
 import { expect, test, vi } from 'vitest';
 import { HOSTILE } from '../../src/backend/fake/replies';
 import { MarkdownBlocks } from '../../src/markdown/blocks';
@@ -5,7 +6,7 @@ import { safeUrl } from '../../src/markdown/render';
 import { splitThought } from '../../src/markdown/thought';
 
 // The sanitiser needs a real browser: the browser tests run it. Here the renderer has to be safe by itself.
-vi.mock('dompurify', () => ({ default: { sanitize: (html: string) => html } }));
+vi.mock('dompurify', () => ({ default: { sanitize: vi.fn((html: string) => html) } }));
 
 const html = (text: string) => new MarkdownBlocks().update(text).map((block) => block.html).join('');
 
@@ -101,6 +102,35 @@ test('a text that grows gives the same blocks as the whole text, and finished bl
       if (end === text.length) break;
     }
     expect(before).toEqual(new MarkdownBlocks().update(text));
+  }
+});
+
+test('a reply that ends is set as if it had come whole, and its finished blocks are left alone', () => {
+  const texts = [
+    '3. a\n4. **b**\n   - c\n5. d\n', '- a\n\n- b', '- [x] done\n- [ ] open', `\`\`\`js\n${'let x = "y"; // z\n'.repeat(400)}`, 'See [it][1].\n\nMore.\n\n[1]: https://example.com', `one\n\n${'*a '.repeat(3000)}`,
+  ];
+  for (const text of texts) {
+    const blocks = new MarkdownBlocks();
+    for (let end = 1; end < text.length; end += Math.ceil(text.length / 40)) blocks.update(text.slice(0, end), true);
+    expect(blocks.update(text)).toEqual(new MarkdownBlocks().update(text));
+  }
+  const blocks = new MarkdownBlocks();
+  const [first] = blocks.update('one\n\ntwo', true);
+  expect(blocks.update('one\n\ntwo three')[0]).toBe(first);
+});
+
+test('of a list or code that grows only what is new is set again', () => {
+  const list = Array.from({ length: 300 }, (_, index) => `- item ${index} with **words**`).join('\n');
+  const code = `\`\`\`js\n${'let x = "y"; // z\n'.repeat(800)}`;
+  for (const text of [list, code]) {
+    const blocks = new MarkdownBlocks();
+    blocks.update(text, true);
+    const counted = vi.mocked(DOMPurify.sanitize).mock.calls;
+    counted.length = 0;
+    blocks.update(`${text} more`, true);
+    expect(counted.length).toBe(1);
+    const spans = String(counted[0][0]).match(/<span/g)?.length ?? 0;
+    expect(spans).toBeLessThan(1000);
   }
 });
 

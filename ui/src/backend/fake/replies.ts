@@ -94,9 +94,16 @@ export const RTL = `السلام عليكم! نعم، يمكنني المساع�
 
 const ALL = [PROSE, TABLE, CODE];
 
+/** Five thousand words, as they come: prose, tables and code in turn, or all in one list or one program. */
+const NOVEL = Array.from({ length: 17 }, () => [PROSE, TABLE, CODE].join('\n')).join('\n');
+const LIST = Array.from({ length: 420 }, (_, index) => `${index + 1}. the **loaf** of day ${index + 1} had a crust like \`glass\` and a crumb like lace`).join('\n');
+const PROGRAM = `\`\`\`python\n${Array.from({ length: 480 }, (_, index) => `def loaf_${index}(hours: int = ${index}) -> str:  # ${'crust and crumb '.repeat(index % 9)}\n    return f"loaf {hours}"`).join('\n')}\n\`\`\`\n`;
+
 /** A canned answer that fits a little. */
 export function replyTo(text: string, turn: number, hostile: boolean): string {
   if (hostile || /hostile/i.test(text)) return HOSTILE;
+  const long = { novel: NOVEL, list: LIST, program: PROGRAM }[/endless (novel|list|program)/i.exec(text)?.[1].toLowerCase() ?? ''];
+  if (long) return long;
   if (/at length|essay/i.test(text)) return [PROSE, TABLE, CODE, PROSE, TABLE].join('\n');
   if (/[\u0590-\u06ff]/.test(text)) return RTL;
   if (/code|python|program/i.test(text)) return CODE;
