@@ -58,15 +58,16 @@ export const hands = {
   },
 
   'a text that is marked stays marked when a reply ends': {
-    fake: 'rate:200',
+    fake: 'rate:120',
     async run(page) {
       await open(page);
-      await send(page, 'And rye, brief?');
+      await send(page, 'Tell me about bread.');
       await page.locator('.prose p').first().click({ clickCount: 3 });
       const marked = await page.evaluate(() => getSelection().toString());
       assert.ok(marked.length > 40);
       // As when the message that had the focus is drawn no more.
       await page.evaluate(() => document.activeElement.blur());
+      assert.equal(await replies(page).last().getAttribute('data-state'), 'generating');
       await finished(page);
       await page.waitForTimeout(60);
       assert.equal(await page.evaluate(() => getSelection().toString()), marked);

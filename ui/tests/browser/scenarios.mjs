@@ -470,6 +470,29 @@ export const scenarios = {
     },
   },
 
+  'menus stay in the window at twice the print': {
+    fake: 'context:360',
+    viewport: { width: 360, height: 600 },
+    async run(page) {
+      await page.keyboard.press('Control+b');
+      await open(page);
+      const inside = async (locator, what) => {
+        const { x, width } = await locator.boundingBox();
+        assert.ok(x >= 0 && x + width <= 360, `${what} from ${x} to ${x + width}`);
+      };
+      await page.locator(id('model-picker')).click();
+      await inside(page.getByRole('dialog', { name: 'Models' }), 'the models');
+      await page.keyboard.press('Escape');
+      await page.locator(id('export')).click();
+      await inside(page.getByRole('menu'), 'the export');
+      await page.keyboard.press('Escape');
+      await page.locator(id('context-open')).click();
+      await inside(page.locator(id('context-menu')), 'the choices');
+      await page.keyboard.press('Escape');
+      assert.ok((await page.locator('h1').boundingBox()).width > 40, 'the title can be read');
+    },
+  },
+
   'nothing spills over the page at any width': {
     fake: '',
     async run(page) {
