@@ -102,6 +102,12 @@ export class App implements ChatHost {
     else this.beginning.draft = text;
   }
 
+  /** There is something written that is not sent. */
+  get holdsWords(): boolean {
+    const open = (chat: Chat) => chat.draft.trim() !== '' || chat.unsent.size > 0 || (chat.edit?.changed ?? false);
+    return this.beginning.draft.trim() !== '' || [...this.chats.values()].some(open);
+  }
+
   /** What is written in the composer is read ahead while it is written. */
   write(text: string): void {
     this.draft = text;

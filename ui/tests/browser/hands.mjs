@@ -135,6 +135,26 @@ export const hands = {
     },
   },
 
+  'what is typed or pasted goes into the composer wherever the focus is': {
+    fake: '',
+    async run(page) {
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await open(page);
+      await page.locator('.prose p').first().click();
+      assert.notEqual(await focused(page), 'composer');
+      await page.keyboard.type('hello');
+      assert.equal(await page.locator(id('composer')).inputValue(), 'hello');
+      await page.evaluate(() => navigator.clipboard.writeText(' there'));
+      await page.locator(id('settings-open')).focus();
+      await page.keyboard.press('Control+v');
+      assert.equal(await page.locator(id('composer')).inputValue(), 'hello there');
+      await page.locator(id('model-picker')).click();
+      await page.keyboard.type('x');
+      await page.keyboard.press('Escape');
+      assert.equal(await page.locator(id('composer')).inputValue(), 'hello there', 'a menu keeps its keys');
+    },
+  },
+
   'Enter in the search opens the first place found': {
     fake: '',
     async run(page) {
