@@ -2,6 +2,7 @@
 // named and not loaded, and what the renderer makes is sanitised once more with a short list of tags.
 import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens } from 'marked';
+import { formulas } from './formula';
 import { escapeHtml, highlight, highlightStart } from './highlight';
 
 // Inline tags that models write in Markdown, taken only bare: no attributes.
@@ -53,6 +54,8 @@ export const marked = new Marked({
     },
   },
 });
+
+marked.use(formulas);
 
 type Parser = { parseInline(tokens: Token[]): string };
 

@@ -68,6 +68,24 @@ The last row is why an early change costs more than a late one: what follows the
 > A cache that may be deleted at any time is a cache one can trust.
 `;
 
+export const FORMULAS = String.raw`The roots of \(a_1 x^2 + b_1 x + c_1 = 0\) are
+
+\[
+x_{1,2} = \frac{-b_1 \pm \sqrt{b_1^2 - 4 a_1 c_1}}{2 a_1}
+\]
+
+and for $a_1 = 1$, $b_1 * b_1 > 4 c_1$ there are two of them:
+
+$$
+\begin{cases}
+x_1 + x_2 = -b_1 \\
+x_1 * x_2 = c_1
+\end{cases}
+$$
+
+A table of them costs $5 to $6.
+`;
+
 export const PROSE = `Steam keeps the crust soft for the first minutes, so the loaf can still grow. When the surface dries too early it sets, and the rising crumb tears it open wherever it happens to be weakest.
 
 **In a home oven** the simplest way is a heavy pot with a lid:
@@ -107,6 +125,7 @@ export function replyTo(text: string, turn: number, hostile: boolean): string {
   if (/at length|essay/i.test(text)) return [PROSE, TABLE, CODE, PROSE, TABLE].join('\n');
   if (/[\u0590-\u06ff]/.test(text)) return RTL;
   if (/code|python|program/i.test(text)) return CODE;
+  if (/formula|equation|maths/i.test(text)) return FORMULAS;
   if (/table|compare|differ/i.test(text)) return TABLE;
   if (/bread|loaf|oven|steam|crust/i.test(text)) return PROSE;
   if (/brief|short|one word/i.test(text)) return 'Yes.';
