@@ -20,7 +20,7 @@ export const formulas: MarkedExtension = {
         const match = BLOCK.exec(text);
         return match ? { type: 'formulaBlock', raw: match[0], text: source(match) } : undefined;
       },
-      renderer: ({ text }: Tokens.Generic) => `<pre class="formula" dir="ltr" tabindex="0"><code>${escapeHtml(text)}</code></pre>\n`,
+      renderer: ({ text }: Tokens.Generic) => `<pre class="formula" dir="ltr" tabindex="0" role="region" aria-label="Formula"><code>${escapeHtml(text)}</code></pre>\n`,
     },
     {
       name: 'formula',

@@ -38,7 +38,7 @@ export const marked = new Marked({
       const language = (lang ?? '').trim().split(/\s+/)[0].toLowerCase();
       const label = language ? `<span class="code-language">${escapeHtml(language)}</span>` : '<span class="code-language"></span>';
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
-      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
+      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
     },
     paragraph({ tokens }) {
       return `<p dir="auto">${this.parser.parseInline(tokens)}</p>`;
@@ -50,7 +50,7 @@ export const marked = new Marked({
       return `<blockquote dir="auto">${this.parser.parse(tokens)}</blockquote>`;
     },
     table(token) {
-      return `<div class="table" tabindex="0"><table>${tableHead(this.parser, token)}${tableBody(this.parser, token)}</table></div>`;
+      return `<div class="table" tabindex="0" role="region" aria-label="Table"><table>${tableHead(this.parser, token)}${tableBody(this.parser, token)}</table></div>`;
     },
   },
 });

@@ -155,6 +155,24 @@ export const hands = {
     },
   },
 
+  'without a model words wait in the composer and nothing is begun': {
+    fake: 'no-model,empty',
+    async run(page) {
+      await send(page, 'Hello there');
+      await page.waitForTimeout(100);
+      assert.equal(await focused(page), 'model-path');
+      assert.equal(await page.locator(id('composer')).inputValue(), 'Hello there');
+      assert.equal(await page.locator(id('conversation-item')).count(), 0);
+      await page.keyboard.type('/models/tiny.gguf');
+      await page.keyboard.press('Enter');
+      await page.getByRole('button', { name: 'tiny', exact: true }).waitFor();
+      assert.equal(await focused(page), 'composer');
+      await page.keyboard.press('Enter');
+      // The page is named once its title has come.
+      await page.getByRole('region', { name: 'Hello there' }).waitFor();
+    },
+  },
+
   'Enter in the search opens the first place found': {
     fake: '',
     async run(page) {
