@@ -183,6 +183,7 @@ export class App implements ChatHost {
     const wasOpen = this.open?.id === id;
     if (chat) {
       if (chat.streaming) await chat.stop();
+      chat.closeEdit();
       chat.gone = true;
       this.chats.delete(id);
       this.setWriting(chat, false);
@@ -195,7 +196,7 @@ export class App implements ChatHost {
       this.problem = problemOf(cause, false);
       return await this.refreshList();
     }
-    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat?.draft ?? '') });
+    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat) });
   }
 
   async copyConversation(id: ConversationId, format: ExportFormat): Promise<void> {
@@ -271,7 +272,7 @@ export class App implements ChatHost {
     }
   }
 
-  private async undoRemove(id: ConversationId, open: boolean, draft: string): Promise<void> {
+  private async undoRemove(id: ConversationId, open: boolean, removed: Chat | undefined): Promise<void> {
     try {
       await this.backend.undoDelete(id);
     } catch (cause) {
@@ -282,7 +283,8 @@ export class App implements ChatHost {
     const conversation = this.conversations.find((candidate) => candidate.id === id);
     if (!conversation) return;
     const chat = new Chat(this, conversation);
-    chat.draft = draft;
+    chat.draft = removed?.draft ?? '';
+    chat.unsent = removed?.unsent ?? chat.unsent;
     this.chats.set(id, chat);
     if (open && !this.open) await this.openConversation(id);
   }

@@ -83,3 +83,15 @@ test('an edit that changed nothing leaves nothing', async () => {
   expect(chat.unsent.size).toBe(0);
   expect(app.toasts.list).toEqual([]);
 });
+
+test('a conversation that is deleted and brought back has its draft and its edits', async () => {
+  const { app, chat } = await start();
+  app.write('A draft.');
+  chat.startEditLast();
+  chat.edit?.write('Other words.');
+  await app.remove(chat.id);
+  app.toasts.actOnNewest();
+  await vi.waitFor(() => expect(app.open?.id).toBe(chat.id));
+  expect(app.draft).toBe('A draft.');
+  expect([...(app.open as Chat).unsent.values()]).toEqual(['Other words.']);
+});
