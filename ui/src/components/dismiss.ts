@@ -1,6 +1,6 @@
 import type { Action } from 'svelte/action';
 
-/** For what floats above the page beside the button that opened it: takes the focus, and closes on Escape, on a click elsewhere and when the focus leaves both. */
+/** For what floats above the page beside the button that opened it: takes the focus and gives it back, and closes on Escape, on a click elsewhere and when the focus leaves both. */
 export const dismiss: Action<HTMLElement, () => void> = (node, close) => {
   const home = node.parentElement ?? node;
   const opener = document.activeElement;
@@ -10,7 +10,6 @@ export const dismiss: Action<HTMLElement, () => void> = (node, close) => {
     event.preventDefault();
     event.stopPropagation();
     run();
-    if (opener instanceof HTMLElement) opener.focus();
   };
   const onPointer = (event: PointerEvent) => {
     if (event.target instanceof Node && !home.contains(event.target)) run();
@@ -28,6 +27,8 @@ export const dismiss: Action<HTMLElement, () => void> = (node, close) => {
       home.removeEventListener('keydown', onKey);
       home.removeEventListener('focusout', onFocus);
       document.removeEventListener('pointerdown', onPointer, true);
+      const lost = document.activeElement === document.body || node.contains(document.activeElement);
+      if (lost && opener instanceof HTMLElement) opener.focus();
     },
   };
 };

@@ -6,8 +6,12 @@ export function handleShortcut(event: KeyboardEvent, app: App): void {
   if (event.defaultPrevented || event.isComposing) return;
   const command = event.ctrlKey || event.metaKey;
   if (event.key === 'Escape') return escape(event, app);
+  const key = event.key.toLowerCase();
+  // The window would be made anew, and with it what is written in it.
+  if ((event.key === 'F5' || (command && key === 'r')) && app.holdsWords) return event.preventDefault();
+  if (isText(event, command) && !takesText(document.activeElement)) composer()?.focus({ preventScroll: true });
   if (!command || event.altKey) return;
-  const run = SHORTCUTS[event.key.toLowerCase()];
+  const run = SHORTCUTS[key];
   if (!run || event.shiftKey) return;
   if (run(app) !== false) event.preventDefault();
 }
@@ -15,12 +19,12 @@ export function handleShortcut(event: KeyboardEvent, app: App): void {
 const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   n: (app) => {
     app.newConversation();
+    if (app.narrow) app.sidebarOpen = false;
     void focusOn('composer');
   },
-  k: (app) => {
-    app.sidebarOpen = true;
-    void focusOn('search');
-  },
+  k: search,
+  // The page holds no more of a conversation than is seen of it: what looks through the page would not find the rest.
+  f: search,
   b: (app) => {
     app.sidebarOpen = !app.sidebarOpen;
   },
@@ -31,6 +35,39 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   // In a text field Ctrl+Z belongs to the text.
   z: (app) => !isTyping() && app.toasts.actOnNewest(),
 };
+
+/** What the keys do, for those who want to know. */
+export const KEYS: readonly (readonly [keys: string, what: string])[] = [
+  ['Ctrl N', 'New conversation'],
+  ['Ctrl K', 'Search, also Ctrl F'],
+  ['Ctrl B', 'Show or hide the sidebar'],
+  ['Ctrl ,', 'Settings'],
+  ['Ctrl Z', 'Undo what was deleted'],
+  ['Esc', 'Stop the reply, or one step back'],
+  ['↑', 'Edit your last message, from an empty field'],
+  ['Ctrl Enter', 'Save an edited reply'],
+  ['← →', 'Turn to another branch, on its arrows'],
+  ['F2, Del', 'Rename or delete, in the list'],
+];
+
+function search(app: App): void {
+  app.sidebarOpen = true;
+  void focusOn('search');
+}
+
+/** A letter, or what is pasted; a space presses buttons and turns pages. */
+function isText(event: KeyboardEvent, command: boolean): boolean {
+  if (event.altKey) return false;
+  return command ? event.key.toLowerCase() === 'v' : event.key.length === 1 && event.key !== ' ';
+}
+
+function takesText(element: Element | null): boolean {
+  return element?.closest('input, textarea, select, [role="dialog"], [role="menu"]') != null;
+}
+
+function composer(): HTMLElement | null {
+  return document.querySelector<HTMLElement>('[data-testid="composer"]');
+}
 
 function escape(event: KeyboardEvent, app: App): void {
   const chat = app.open;

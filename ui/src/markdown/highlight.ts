@@ -33,6 +33,16 @@ for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(
 // Beyond this, colour is not worth the time it takes on every frame.
 const LONGEST = 20_000;
 
+// Of code that is still being written no more than this is set again at every frame.
+const LONGEST_GROWING = 4000;
+
+/** As `highlight`, for code that grows: its first lines keep their weights, and the rest has none until it is finished. */
+export function highlightStart(code: string, language: string): string {
+  if (code.length <= LONGEST_GROWING || code.length > LONGEST) return highlight(code, language);
+  const end = code.lastIndexOf('\n', LONGEST_GROWING) + 1;
+  return highlight(code.slice(0, end), language) + escapeHtml(code.slice(end));
+}
+
 /** The code as HTML, escaped, coloured where the language is known. */
 export function highlight(code: string, language: string): string {
   if (code.length > LONGEST || !hljs.getLanguage(language)) return escapeHtml(code);

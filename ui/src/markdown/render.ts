@@ -2,7 +2,8 @@
 // named and not loaded, and what the renderer makes is sanitised once more with a short list of tags.
 import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens } from 'marked';
-import { escapeHtml, highlight } from './highlight';
+import { formulas } from './formula';
+import { escapeHtml, highlight, highlightStart } from './highlight';
 
 // Inline tags that models write in Markdown, taken only bare: no attributes.
 const BARE_TAG = /^<(\/?)(br|sub|sup|kbd|mark)\s*\/?>$/i;
@@ -33,11 +34,11 @@ export const marked = new Marked({
       const url = safeUrl(href);
       return url ? `<a role="link" tabindex="0" data-link="${escapeHtml(url)}" title="${escapeHtml(url)}">[${name}]</a>` : `[${name}]`;
     },
-    code({ text, lang }) {
+    code({ text, lang, open }: Tokens.Code & { open?: boolean }) {
       const language = (lang ?? '').trim().split(/\s+/)[0].toLowerCase();
       const label = language ? `<span class="code-language">${escapeHtml(language)}</span>` : '<span class="code-language"></span>';
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
-      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0"><code>${highlight(text, language)}</code></pre></div>`;
+      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
     },
     paragraph({ tokens }) {
       return `<p dir="auto">${this.parser.parseInline(tokens)}</p>`;
@@ -49,10 +50,12 @@ export const marked = new Marked({
       return `<blockquote dir="auto">${this.parser.parse(tokens)}</blockquote>`;
     },
     table(token) {
-      return `<div class="table" tabindex="0"><table>${tableHead(this.parser, token)}${tableBody(this.parser, token)}</table></div>`;
+      return `<div class="table" tabindex="0" role="region" aria-label="Table"><table>${tableHead(this.parser, token)}${tableBody(this.parser, token)}</table></div>`;
     },
   },
 });
+
+marked.use(formulas);
 
 type Parser = { parseInline(tokens: Token[]): string };
 
@@ -89,6 +92,13 @@ export function renderTokens(tokens: Token[], raw: string): string {
   } catch {
     return plain(raw);
   }
+}
+
+/** One item of a list as safe HTML. */
+export function renderItem(list: Tokens.List, item: Tokens.ListItem): string {
+  const html = renderTokens([{ ...list, items: [item] }], item.raw);
+  const [from, to] = [html.indexOf('<li'), html.lastIndexOf('</li>')];
+  return from === -1 || to === -1 ? `<li>${html}</li>` : html.slice(from, to + '</li>'.length);
 }
 
 export function plain(raw: string): string {

@@ -102,6 +102,12 @@ export class App implements ChatHost {
     else this.beginning.draft = text;
   }
 
+  /** There is something written that is not sent. */
+  get holdsWords(): boolean {
+    const open = (chat: Chat) => chat.draft.trim() !== '' || chat.unsent.size > 0 || (chat.edit?.changed ?? false);
+    return this.beginning.draft.trim() !== '' || [...this.chats.values()].some(open);
+  }
+
   /** What is written in the composer is read ahead while it is written. */
   write(text: string): void {
     this.draft = text;
@@ -136,7 +142,8 @@ export class App implements ChatHost {
     if (!text.trim() || this.creating) return;
     const chat = this.open ?? (await this.begin());
     if (!chat || chat.streaming) return;
-    if (chat.draft === text) chat.draft = '';
+    // What was typed while the conversation was made is the next message.
+    if (chat.draft.startsWith(text)) chat.draft = chat.draft.slice(text.length);
     this.typing.sent();
     this.setWriting(chat, true);
     await chat.send(text);
@@ -149,6 +156,13 @@ export class App implements ChatHost {
     this.setWriting(chat, true);
     await turn;
     this.setWriting(chat, false);
+  }
+
+  /** Gives up what was changed in the open edit; for a while it can be taken back. */
+  discardEdit(chat: Chat): void {
+    const edit = chat.edit;
+    chat.discardEdit();
+    if (edit?.changed) this.toasts.show('Edit discarded', { label: 'Undo', run: () => chat.startEdit(edit.message, edit.text) });
   }
 
   async rename(id: ConversationId, title: string): Promise<void> {
@@ -169,6 +183,7 @@ export class App implements ChatHost {
     const wasOpen = this.open?.id === id;
     if (chat) {
       if (chat.streaming) await chat.stop();
+      chat.closeEdit();
       chat.gone = true;
       this.chats.delete(id);
       this.setWriting(chat, false);
@@ -181,7 +196,7 @@ export class App implements ChatHost {
       this.problem = problemOf(cause, false);
       return await this.refreshList();
     }
-    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat?.draft ?? '') });
+    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat) });
   }
 
   async copyConversation(id: ConversationId, format: ExportFormat): Promise<void> {
@@ -243,6 +258,7 @@ export class App implements ChatHost {
       }
       const chat = new Chat(this, conversation);
       chat.loaded = true;
+      chat.draft = this.beginning.draft;
       this.chats.set(conversation.id, chat);
       this.conversations = [conversation, ...this.conversations];
       this.beginning = { draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING };
@@ -256,7 +272,7 @@ export class App implements ChatHost {
     }
   }
 
-  private async undoRemove(id: ConversationId, open: boolean, draft: string): Promise<void> {
+  private async undoRemove(id: ConversationId, open: boolean, removed: Chat | undefined): Promise<void> {
     try {
       await this.backend.undoDelete(id);
     } catch (cause) {
@@ -267,7 +283,8 @@ export class App implements ChatHost {
     const conversation = this.conversations.find((candidate) => candidate.id === id);
     if (!conversation) return;
     const chat = new Chat(this, conversation);
-    chat.draft = draft;
+    chat.draft = removed?.draft ?? '';
+    chat.unsent = removed?.unsent ?? chat.unsent;
     this.chats.set(id, chat);
     if (open && !this.open) await this.openConversation(id);
   }

@@ -4,7 +4,7 @@ import { count, shortenedWords } from './format';
 import { contextProblem, problemOf, type Problem } from './problem';
 import { Stream, type TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
-import { provisional } from './turn';
+import { isProvisional, provisional } from './turn';
 import type { Typing } from './typing';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, TurnEvent, WhenFull } from './types';
 
@@ -34,6 +34,8 @@ export class Chat {
   leaf = $state.raw<MessageId | null>(null);
   stream = $state.raw<Stream | null>(null);
   edit = $state.raw<Edit | null>(null);
+  /** Edits that were closed before they were sent, by their message: a word that was written is there when it is opened again. */
+  unsent = $state.raw<ReadonlyMap<MessageId, string>>(new Map());
   problem = $state.raw<Problem | null>(null);
   context = $state.raw<ContextUse | null>(null);
   /** What the last turn did about a full context, in a line. */
@@ -108,7 +110,8 @@ export class Chat {
     const stream = this.begin('send', this.leaf, user, null);
     const parent = this.leaf;
     const accepted = await this.run(stream, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
-    if (!accepted && !this.tree.get(stream.user?.id ?? null) && !this.draft) this.draft = text;
+    // What was typed meanwhile stands after what was refused.
+    if (neverStored(stream)) this.draft = this.draft ? `${text}\n\n${this.draft}` : text;
     return accepted;
   }
 
@@ -118,12 +121,13 @@ export class Chat {
     const { message, text } = edit;
     this.host.typing.sent();
     this.closeEdit();
+    this.forget(message.id);
     if (message.role === 'assistant') await this.saveReply(message, text, edit);
     else {
       const user = provisional(this.id, message.parent, 'user', text);
       const stream = this.begin('edit', message.parent, user, null);
-      const accepted = await this.run(stream, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
-      if (!accepted && !this.tree.get(stream.user?.id ?? null)) this.edit = edit;
+      await this.run(stream, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
+      if (neverStored(stream)) this.edit = edit;
     }
   }
 
@@ -162,10 +166,12 @@ export class Chat {
 
   // ---- branches and edits
 
-  startEdit(message: Message): void {
+  /** Opens a message with the words it has, or those that an edit of it was left with. */
+  startEdit(message: Message, text = this.unsent.get(message.id)): void {
     if (this.stream) return;
-    this.edit?.close();
-    this.edit = new Edit(this.host.backend, this.host.typing, this.id, message);
+    this.closeEdit();
+    this.forget(message.id);
+    this.edit = new Edit(this.host.backend, this.host.typing, this.id, message, text);
     this.reveal = { id: message.id, focus: false };
   }
 
@@ -176,9 +182,24 @@ export class Chat {
     return message !== undefined;
   }
 
+  /** Puts an edit aside. What was changed in it is kept. */
   closeEdit(): void {
-    this.edit?.close();
+    const edit = this.edit;
+    if (!edit) return;
+    edit.close();
     this.edit = null;
+    if (edit.changed) this.unsent = new Map([...this.unsent, [edit.message.id, edit.text]]);
+  }
+
+  /** Gives up what was changed in an edit. */
+  discardEdit(): void {
+    const id = this.edit?.message.id;
+    this.closeEdit();
+    if (id) this.forget(id);
+  }
+
+  private forget(id: MessageId): void {
+    if (this.unsent.has(id)) this.unsent = new Map([...this.unsent].filter(([one]) => one !== id));
   }
 
   /** Turns to the branch through `message`, where the reader last left it. */
@@ -419,4 +440,9 @@ export class Chat {
     this.tree = this.tree.with([reply]);
     this.leaf = reply.id;
   }
+}
+
+/** The shell has not taken the words of this turn. */
+function neverStored(stream: Stream): boolean {
+  return stream.user !== null && isProvisional(stream.user);
 }

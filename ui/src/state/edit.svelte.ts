@@ -16,8 +16,9 @@ export class Edit {
     private readonly typing: Typing,
     private readonly conversation: ConversationId,
     readonly message: Message,
+    text = message.text,
   ) {
-    this.text = message.text;
+    this.text = text;
     void this.preview();
   }
 

@@ -43,7 +43,9 @@ export function problemOf(cause: unknown, retryable: boolean): Problem {
   const { code, message } = asApiError(cause);
   const known = KNOWN[code] ?? KNOWN.internal;
   const remedies = known.remedies.filter((remedy) => remedy !== 'retry' || retryable);
-  return { code, title: known.title, advice: known.advice, detail: message, remedies };
+  // What the title says already is no detail.
+  const detail = message.toLowerCase() === known.title.toLowerCase() ? '' : message;
+  return { code, title: known.title, advice: known.advice, detail, remedies };
 }
 
 export function contextProblem(needed: string, limit: string, choices: readonly ContextChoice[]): Problem {

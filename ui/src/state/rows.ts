@@ -42,8 +42,18 @@ function firstEndingAfter(offsets: Float64Array, position: number): number {
   return low;
 }
 
+// A pasted document would push the conversation off the page: what is longer is folded to the first lines.
+const FOLDS_AFTER = { chars: 2400, lines: 24 };
+const FOLDED_HEIGHT = 268 + 32;
+
+/** Whether a message of the person is folded until it is asked for. */
+export function isFolded(text: string): boolean {
+  return text.length > FOLDS_AFTER.chars || text.split('\n', FOLDS_AFTER.lines + 1).length > FOLDS_AFTER.lines;
+}
+
 /** A first guess at the height of a message from its text alone. */
 export function estimateHeight(text: string, isUser: boolean): number {
+  if (isUser && isFolded(text)) return FOLDED_HEIGHT;
   let lines = 0;
   let at = 0;
   while (at <= text.length) {

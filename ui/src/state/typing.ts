@@ -47,7 +47,7 @@ export class Typing {
   }
 
   private ask(place: Place, text: string): void {
-    const whole = text.slice(0, text.search(/\S*$/));
+    const whole = beforeLastWord(text);
     if (whole === this.asked && this.place?.conversation === place.conversation && this.place.message === place.message) return;
     this.asked = whole;
     this.place = place;
@@ -58,4 +58,11 @@ export class Typing {
   private tell({ conversation, message }: Place, text: string): void {
     void this.backend.draft(conversation, message, text).catch(() => undefined);
   }
+}
+
+/** From the end, since a pattern would walk through every word of a long paste once for each of its letters. */
+function beforeLastWord(text: string): string {
+  let end = text.length;
+  while (end > 0 && !/\s/.test(text[end - 1])) end -= 1;
+  return text.slice(0, end);
 }

@@ -1,6 +1,7 @@
 // Drives the built interface in Chromium against the fake backend, then takes the pictures. Needs `npm run build` before.
 // Arguments: words that the names of the scenarios to run contain.
 import { existsSync } from 'node:fs';
+import { hands } from './hands.mjs';
 import { scenarios } from './scenarios.mjs';
 import { launch, serve } from './server.mjs';
 import { takeShots } from './shots.mjs';
@@ -22,7 +23,7 @@ const server = await serve();
 const browser = await launch();
 let [passed, failed] = [0, 0];
 try {
-  for (const [name, scenario] of Object.entries(scenarios)) {
+  for (const [name, scenario] of Object.entries({ ...scenarios, ...hands })) {
     if (only.length && !only.some((word) => name.includes(word))) continue;
     const problem = await attempt(scenario);
     console.log(`${problem ? 'FAILED' : 'ok    '} ${name}`);
@@ -41,8 +42,8 @@ try {
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);
 
-async function attempt({ fake, run }) {
-  const context = await browser.newContext({ viewport: { width: 1200, height: 820 }, reducedMotion: 'reduce' });
+async function attempt({ fake, run, viewport = { width: 1200, height: 820 } }) {
+  const context = await browser.newContext({ viewport, reducedMotion: 'reduce' });
   const page = await context.newPage();
   page.setDefaultTimeout(10_000);
   const errors = [];

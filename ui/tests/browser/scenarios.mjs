@@ -1,35 +1,6 @@
 // What a person does with the window, against the fake backend. Each scenario is named for its promise.
 import assert from 'node:assert/strict';
-
-const id = (name) => `[data-testid="${name}"]`;
-const replies = (page) => page.locator(`${id('message')}[data-role="assistant"]`);
-const users = (page) => page.locator(`${id('message')}[data-role="user"]`);
-
-async function send(page, text) {
-  await page.locator(id('composer')).fill(text);
-  await page.keyboard.press('Enter');
-}
-
-async function finished(page) {
-  await page.locator(`${id('message')}[data-role="assistant"][data-state="generating"]`).waitFor({ state: 'detached', timeout: 30_000 });
-}
-
-async function sendAndWait(page, text) {
-  const before = await replies(page).count();
-  await send(page, text);
-  await page.waitForFunction((n) => document.querySelectorAll('[data-testid="message"][data-role="assistant"]').length > n, before);
-  await finished(page);
-}
-
-async function open(page, index = 0) {
-  await page.locator(id('conversation-item')).nth(index).click();
-  await page.locator(id('message')).first().waitFor();
-}
-
-const numbers = async (line) => {
-  const of = async (name) => Number(await line.getAttribute(`data-${name}`));
-  return { resident: await of('resident'), restored: await of('restored'), computed: await of('computed') };
-};
+import { anchor, finished, focused, id, numbers, open, position, replies, send, sendAndWait, users } from './steps.mjs';
 
 export const scenarios = {
   'a locked window opens with its passphrase, and encryption is turned off in the settings': {
@@ -87,6 +58,8 @@ export const scenarios = {
       await finished(page);
       const line = page.locator(id('quiet-line')).last();
       assert.match(await line.innerText(), /computed · first token .+ · .+ tokens\/s/);
+      const ruled = await line.evaluate((element) => [...element.children].some((part) => getComputedStyle(part).borderTopWidth !== '0px'));
+      assert.equal(ruled, false, 'no lines are drawn through the text above it');
       assert.equal(await page.locator(id('conversation-item')).count(), 1);
       assert.match(await page.locator(id('conversation-item')).innerText(), /How do I count words/);
       assert.ok((await page.locator('.code .hljs-keyword').count()) > 0, 'code is highlighted');
@@ -356,23 +329,22 @@ export const scenarios = {
   'the keyboard alone is enough': {
     fake: 'fast',
     async run(page) {
-      const focused = () => page.evaluate(() => document.activeElement?.getAttribute('data-testid'));
-      assert.equal(await focused(), 'composer');
+      assert.equal(await focused(page), 'composer');
       await page.keyboard.type('first line');
       await page.keyboard.press('Shift+Enter');
       await page.keyboard.type('brief, please');
       assert.equal(await page.locator(id('composer')).inputValue(), 'first line\nbrief, please');
       await page.keyboard.press('Enter');
       await page.locator(`${id('message')}[data-role="assistant"][data-state="complete"]`).waitFor();
-      assert.equal(await focused(), 'composer');
+      assert.equal(await focused(page), 'composer');
       await page.keyboard.press('ArrowUp');
-      assert.equal(await focused(), 'edit-text');
+      assert.equal(await focused(page), 'edit-text');
       await page.keyboard.press('Escape');
-      assert.equal(await focused(), 'composer');
+      assert.equal(await focused(page), 'composer');
       await page.keyboard.press('Control+k');
-      assert.equal(await focused(), 'search');
+      assert.equal(await focused(page), 'search');
       await page.keyboard.press('ArrowDown');
-      assert.equal(await focused(), 'conversation-item');
+      assert.equal(await focused(page), 'conversation-item');
       await page.keyboard.press('ArrowDown');
       await page.keyboard.press('F2');
       await page.keyboard.press('Control+a');
@@ -382,17 +354,17 @@ export const scenarios = {
       await page.keyboard.press('Enter');
       await page.locator('h1:has-text("Renamed")').waitFor();
       await page.keyboard.press('Control+,');
-      assert.equal(await focused(), 'system-prompt');
+      assert.equal(await focused(page), 'system-prompt');
       await page.keyboard.type('Be kind.');
       await page.keyboard.press('Escape');
       await page.keyboard.press('Control+,');
       assert.equal(await page.locator(id('system-prompt')).inputValue(), 'Be kind.');
       await page.keyboard.press('Escape');
       await page.keyboard.press('Control+n');
-      assert.equal(await focused(), 'composer');
+      assert.equal(await focused(page), 'composer');
       assert.equal(await page.locator(id('message')).count(), 0);
-      for (let step = 0; step < 60 && (await focused()) !== 'model-picker'; step += 1) await page.keyboard.press('Tab');
-      assert.equal(await focused(), 'model-picker');
+      for (let step = 0; step < 60 && (await focused(page)) !== 'model-picker'; step += 1) await page.keyboard.press('Tab');
+      assert.equal(await focused(page), 'model-picker');
       await page.keyboard.press('Enter');
       await page.locator(id('model-item')).first().waitFor();
       await page.keyboard.press('Escape');
@@ -498,6 +470,29 @@ export const scenarios = {
     },
   },
 
+  'menus stay in the window at twice the print': {
+    fake: 'context:360',
+    viewport: { width: 360, height: 600 },
+    async run(page) {
+      await page.keyboard.press('Control+b');
+      await open(page);
+      const inside = async (locator, what) => {
+        const { x, width } = await locator.boundingBox();
+        assert.ok(x >= 0 && x + width <= 360, `${what} from ${x} to ${x + width}`);
+      };
+      await page.locator(id('model-picker')).click();
+      await inside(page.getByRole('dialog', { name: 'Models' }), 'the models');
+      await page.keyboard.press('Escape');
+      await page.locator(id('export')).click();
+      await inside(page.getByRole('menu'), 'the export');
+      await page.keyboard.press('Escape');
+      await page.locator(id('context-open')).click();
+      await inside(page.locator(id('context-menu')), 'the choices');
+      await page.keyboard.press('Escape');
+      assert.ok((await page.locator('h1').boundingBox()).width > 40, 'the title can be read');
+    },
+  },
+
   'nothing spills over the page at any width': {
     fake: '',
     async run(page) {
@@ -516,15 +511,3 @@ export const scenarios = {
     },
   },
 };
-
-async function anchor(page) {
-  return await page.evaluate(() => {
-    const view = document.querySelector('[data-testid="messages"]').getBoundingClientRect();
-    const node = [...document.querySelectorAll('[data-testid="message"]')].find((one) => one.getBoundingClientRect().bottom > view.top + 40);
-    return { id: node.dataset.id, top: node.getBoundingClientRect().top };
-  });
-}
-
-async function position(page, messageId) {
-  return await page.evaluate((wanted) => document.querySelector(`[data-id="${wanted}"]`)?.getBoundingClientRect().top ?? null, messageId);
-}

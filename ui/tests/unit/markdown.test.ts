@@ -1,11 +1,12 @@
+import DOMPurify from 'dompurify';
 import { expect, test, vi } from 'vitest';
-import { HOSTILE } from '../../src/backend/fake/replies';
+import { FORMULAS, HOSTILE } from '../../src/backend/fake/replies';
 import { MarkdownBlocks } from '../../src/markdown/blocks';
 import { safeUrl } from '../../src/markdown/render';
 import { splitThought } from '../../src/markdown/thought';
 
 // The sanitiser needs a real browser: the browser tests run it. Here the renderer has to be safe by itself.
-vi.mock('dompurify', () => ({ default: { sanitize: (html: string) => html } }));
+vi.mock('dompurify', () => ({ default: { sanitize: vi.fn((html: string) => html) } }));
 
 const html = (text: string) => new MarkdownBlocks().update(text).map((block) => block.html).join('');
 
@@ -64,6 +65,30 @@ test('only web and mail addresses are links', () => {
   expect(parsed('[a](https://example.com)').querySelector('a')?.getAttribute('data-link')).toBe('https://example.com/');
 });
 
+test('formulas are shown as they were written', () => {
+  const root = parsed(FORMULAS);
+  const formulas = [...root.querySelectorAll('.formula')].map((formula) => formula.textContent);
+  expect(formulas).toEqual([
+    'a_1 x^2 + b_1 x + c_1 = 0',
+    String.raw`x_{1,2} = \frac{-b_1 \pm \sqrt{b_1^2 - 4 a_1 c_1}}{2 a_1}`,
+    'a_1 = 1',
+    'b_1 * b_1 > 4 c_1',
+    String.raw`\begin{cases}
+x_1 + x_2 = -b_1 \\
+x_1 * x_2 = c_1
+\end{cases}`,
+  ]);
+  expect(root.querySelector('em, h1, h2')).toBeNull();
+  expect(root.textContent).toContain('costs $5 to $6.');
+});
+
+test('a dollar that is none of a formula stays, and so does code', () => {
+  for (const text of ['It costs $5 and $6.', 'US$10-$20', 'a $ b $ c', '$HOME and $PATH/x', 'PATH=$PATH:$HOME/bin', 'one \\$5 and \\$6']) expect(parsed(text).querySelector('.formula'), text).toBeNull();
+  expect(parsed('`\\(a\\)` and `$b$`').querySelectorAll('code:not(.formula)').length).toBe(2);
+  expect(parsed('```\n$$\na\n$$\n```').querySelector('.formula')).toBeNull();
+  expect(parsed('\\(<img src=x onerror=y>\\)').querySelector('img')).toBeNull();
+});
+
 test('images are named and never loaded', () => {
   const root = parsed('![a cat](https://example.com/cat.png)');
   expect(root.querySelector('img')).toBeNull();
@@ -75,7 +100,7 @@ test('endless nesting costs neither the stack nor the time', () => {
   for (const text of [
     '>'.repeat(20_000), '> '.repeat(5000), '- '.repeat(5000), '['.repeat(20_000), '*'.repeat(20_000), '*a '.repeat(5000), '_a*'.repeat(5000),
     '`'.repeat(9999), '<'.repeat(20_000), '![['.repeat(5000), '1. '.repeat(5000), '~~a'.repeat(5000), '<a href="'.repeat(3000), '|'.repeat(20_000),
-    `${'a|'.repeat(2000)}\n${'-|'.repeat(2000)}`, '[a](' + '('.repeat(10_000), `${'  '.repeat(3000)}- x`, '<!--'.repeat(5000), '&'.repeat(20_000), '\\'.repeat(20_000), 'a_'.repeat(8000),
+    `${'a|'.repeat(2000)}\n${'-|'.repeat(2000)}`, '[a](' + '('.repeat(10_000), `${'  '.repeat(3000)}- x`, '<!--'.repeat(5000), '&'.repeat(20_000), '\\'.repeat(20_000), 'a_'.repeat(8000), '\\('.repeat(3000), '\\['.repeat(3000), '\\[\n'.repeat(2000), '$$\n'.repeat(2001), '$a'.repeat(3000), '$$a'.repeat(2001), '\\[\n\n'.repeat(2000),
     Array.from({ length: 300 }, (_, depth) => `${'  '.repeat(depth)}- x`).join('\n'), Array.from({ length: 300 }, (_, depth) => `${'> '.repeat(depth)}x`).join('\n'),
   ]) {
     expect(html(text).length).toBeGreaterThan(0);
@@ -101,6 +126,35 @@ test('a text that grows gives the same blocks as the whole text, and finished bl
       if (end === text.length) break;
     }
     expect(before).toEqual(new MarkdownBlocks().update(text));
+  }
+});
+
+test('a reply that ends is set as if it had come whole, and its finished blocks are left alone', () => {
+  const texts = [
+    '3. a\n4. **b**\n   - c\n5. d\n', '- a\n\n- b', '- [x] done\n- [ ] open', `\`\`\`js\n${'let x = "y"; // z\n'.repeat(400)}`, FORMULAS, 'See [it][1].\n\nMore.\n\n[1]: https://example.com', `one\n\n${'*a '.repeat(3000)}`,
+  ];
+  for (const text of texts) {
+    const blocks = new MarkdownBlocks();
+    for (let end = 1; end < text.length; end += Math.ceil(text.length / 40)) blocks.update(text.slice(0, end), true);
+    expect(blocks.update(text)).toEqual(new MarkdownBlocks().update(text));
+  }
+  const blocks = new MarkdownBlocks();
+  const [first] = blocks.update('one\n\ntwo', true);
+  expect(blocks.update('one\n\ntwo three')[0]).toBe(first);
+});
+
+test('of a list or code that grows only what is new is set again', () => {
+  const list = Array.from({ length: 300 }, (_, index) => `- item ${index} with **words**`).join('\n');
+  const code = `\`\`\`js\n${'let x = "y"; // z\n'.repeat(800)}`;
+  for (const text of [list, code]) {
+    const blocks = new MarkdownBlocks();
+    blocks.update(text, true);
+    const counted = vi.mocked(DOMPurify.sanitize).mock.calls;
+    counted.length = 0;
+    blocks.update(`${text} more`, true);
+    expect(counted.length).toBe(1);
+    const spans = String(counted[0][0]).match(/<span/g)?.length ?? 0;
+    expect(spans).toBeLessThan(1000);
   }
 });
 

@@ -24,3 +24,8 @@ test('an empty list draws nothing', () => {
 test('longer texts are guessed higher', () => {
   expect(estimateHeight('a'.repeat(1000), false)).toBeGreaterThan(estimateHeight('a', false));
 });
+
+test('a pasted document is guessed at the height it has folded', () => {
+  expect(estimateHeight('One line of a paste.\n'.repeat(3000), true)).toBeLessThan(400);
+  expect(estimateHeight('One line of a reply.\n'.repeat(3000), false)).toBeGreaterThan(60_000);
+});

@@ -30,6 +30,14 @@ test('what is typed is read ahead once the typing rests', () => {
   expect(drafts(), 'only its last word has changed').toEqual(['draft What is rye']);
 });
 
+test('a long word without a space, as pasted keys and data have it, holds nothing up', () => {
+  app.write(`${'x'.repeat(60_000)} and`);
+  const began = performance.now();
+  vi.advanceTimersByTime(300);
+  expect(drafts().length).toBe(1);
+  expect(performance.now() - began).toBeLessThan(500);
+});
+
 test('a draft that is cleared or left behind is discarded, once', async () => {
   app.write('What is rye');
   vi.advanceTimersByTime(300);

@@ -60,6 +60,7 @@ test('every code has words and a way out', () => {
   expect(problemOf({ code: 'never_heard_of', message: '' }, false).title).toBe('Something went wrong');
   expect(problemOf(new Error('boom'), false)).toMatchObject({ code: 'internal', detail: 'boom' });
   expect(problemOf('text', false).detail).toBe('text');
+  expect(problemOf({ code: 'model_missing', message: 'no model is loaded' }, false).detail, 'said once').toBe('');
 });
 
 test('a full context offers what the shell offers', () => {

@@ -170,7 +170,7 @@ export class FakeBackend implements Backend {
     const { conversation: entry } = this.entry(conversation);
     const above = message ? this.message(conversation, message).parent : entry.active_leaf;
     // What may still change is not read: the last word, the end of the template.
-    const whole = text.slice(0, text.search(/\S*$/)).trimEnd();
+    const whole = text.split(/(?=\s)/).slice(0, -1).join('').trimEnd();
     this.cache.readAhead(whole ? [...this.prompt(conversation, above), ...encodeMessage('user', whole).slice(0, -3)] : []);
   }
 

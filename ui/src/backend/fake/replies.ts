@@ -68,6 +68,24 @@ The last row is why an early change costs more than a late one: what follows the
 > A cache that may be deleted at any time is a cache one can trust.
 `;
 
+export const FORMULAS = String.raw`The roots of \(a_1 x^2 + b_1 x + c_1 = 0\) are
+
+\[
+x_{1,2} = \frac{-b_1 \pm \sqrt{b_1^2 - 4 a_1 c_1}}{2 a_1}
+\]
+
+and for $a_1 = 1$, $b_1 * b_1 > 4 c_1$ there are two of them:
+
+$$
+\begin{cases}
+x_1 + x_2 = -b_1 \\
+x_1 * x_2 = c_1
+\end{cases}
+$$
+
+A table of them costs $5 to $6.
+`;
+
 export const PROSE = `Steam keeps the crust soft for the first minutes, so the loaf can still grow. When the surface dries too early it sets, and the rising crumb tears it open wherever it happens to be weakest.
 
 **In a home oven** the simplest way is a heavy pot with a lid:
@@ -94,12 +112,20 @@ export const RTL = `السلام عليكم! نعم، يمكنني المساع�
 
 const ALL = [PROSE, TABLE, CODE];
 
+/** Five thousand words, as they come: prose, tables and code in turn, or all in one list or one program. */
+const NOVEL = Array.from({ length: 17 }, () => [PROSE, TABLE, CODE].join('\n')).join('\n');
+const LIST = Array.from({ length: 420 }, (_, index) => `${index + 1}. the **loaf** of day ${index + 1} had a crust like \`glass\` and a crumb like lace`).join('\n');
+const PROGRAM = `\`\`\`python\n${Array.from({ length: 480 }, (_, index) => `def loaf_${index}(hours: int = ${index}) -> str:  # ${'crust and crumb '.repeat(index % 9)}\n    return f"loaf {hours}"`).join('\n')}\n\`\`\`\n`;
+
 /** A canned answer that fits a little. */
 export function replyTo(text: string, turn: number, hostile: boolean): string {
   if (hostile || /hostile/i.test(text)) return HOSTILE;
+  const long = { novel: NOVEL, list: LIST, program: PROGRAM }[/endless (novel|list|program)/i.exec(text)?.[1].toLowerCase() ?? ''];
+  if (long) return long;
   if (/at length|essay/i.test(text)) return [PROSE, TABLE, CODE, PROSE, TABLE].join('\n');
   if (/[\u0590-\u06ff]/.test(text)) return RTL;
   if (/code|python|program/i.test(text)) return CODE;
+  if (/formula|equation|maths/i.test(text)) return FORMULAS;
   if (/table|compare|differ/i.test(text)) return TABLE;
   if (/bread|loaf|oven|steam|crust/i.test(text)) return PROSE;
   if (/brief|short|one word/i.test(text)) return 'Yes.';

@@ -1,0 +1,97 @@
+import { flushSync } from 'svelte';
+import { expect, test, vi } from 'vitest';
+import { FakeBackend } from '../../src/backend/fake/fake';
+import { parseOptions } from '../../src/backend/fake/options';
+import { App } from '../../src/state/app.svelte';
+import type { Chat } from '../../src/state/chat.svelte';
+
+async function start(options = 'fast'): Promise<{ app: App; backend: FakeBackend; chat: Chat }> {
+  const backend = new FakeBackend(parseOptions(options));
+  const app = new App(backend);
+  await app.start();
+  await app.openConversation(app.conversations[0].id);
+  return { app, backend, chat: app.open as Chat };
+}
+
+const lastOfPerson = (chat: Chat) => chat.rows.findLast((row) => row.message.role === 'user')!.message;
+
+test('what was typed while a message was refused stands after it', async () => {
+  const { app, chat } = await start('error:storage');
+  app.write('The first.');
+  const sending = app.send();
+  app.write('The second.');
+  await sending;
+  expect(chat.draft).toBe('The first.\n\nThe second.');
+});
+
+test('a message that was stopped before it was stored goes back to the composer', async () => {
+  const { app, backend, chat } = await start();
+  vi.spyOn(backend, 'sendMessage').mockImplementation(async (_id, _parent, _text, onEvent) => onEvent({ event: 'error', code: 'stopped', message: '' }));
+  app.write('Not yet.');
+  await app.send();
+  expect(chat.draft).toBe('Not yet.');
+});
+
+test('a message that was stored is not written into the composer again', async () => {
+  const { app, chat } = await start('break:internal');
+  app.write('Tell me about bread.');
+  await app.send();
+  expect(chat.problem?.code).toBe('internal');
+  expect(chat.draft).toBe('');
+});
+
+test('what is typed while a conversation is made is the next message', async () => {
+  const { app } = await start();
+  app.newConversation();
+  app.write('brief');
+  const sending = app.send();
+  app.write('brief and then');
+  await vi.waitFor(() => expect(app.open?.rows.length).toBe(2));
+  expect(app.draft).toBe(' and then');
+  await sending;
+});
+
+test('an edit keeps its words until they are sent or given up', async () => {
+  const { app, chat } = await start();
+  const message = lastOfPerson(chat);
+  chat.startEdit(message);
+  chat.edit?.write('Other words.');
+  chat.closeEdit();
+  chat.startEdit(message);
+  expect(chat.edit?.text).toBe('Other words.');
+  chat.startEdit(chat.rows[1].message);
+  expect([...chat.unsent.values()]).toEqual(['Other words.']);
+  app.write('brief');
+  await app.send();
+  expect(chat.unsent.get(message.id)).toBe('Other words.');
+  chat.startEdit(message);
+  app.discardEdit(chat);
+  chat.startEdit(message);
+  expect(chat.edit?.text).toBe(message.text);
+  app.toasts.actOnNewest();
+  expect(chat.edit?.text).toBe('Other words.');
+  await chat.saveEdit();
+  flushSync();
+  expect(chat.unsent.size).toBe(0);
+  expect(lastOfPerson(chat).text).toBe('Other words.');
+});
+
+test('an edit that changed nothing leaves nothing', async () => {
+  const { app, chat } = await start();
+  chat.startEditLast();
+  app.discardEdit(chat);
+  expect(chat.unsent.size).toBe(0);
+  expect(app.toasts.list).toEqual([]);
+});
+
+test('a conversation that is deleted and brought back has its draft and its edits', async () => {
+  const { app, chat } = await start();
+  app.write('A draft.');
+  chat.startEditLast();
+  chat.edit?.write('Other words.');
+  await app.remove(chat.id);
+  app.toasts.actOnNewest();
+  await vi.waitFor(() => expect(app.open?.id).toBe(chat.id));
+  expect(app.draft).toBe('A draft.');
+  expect([...(app.open as Chat).unsent.values()]).toEqual(['Other words.']);
+});
