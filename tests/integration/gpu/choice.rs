@@ -137,7 +137,8 @@ fn the_bench_measures_what_comes_back_from_the_machines_memory() {
     assert!(row["restored"].as_u64() >= Some(64), "{row}");
     assert!(row["restore_bytes_per_s"].as_f64().is_some());
     assert!(row["disk_bytes_per_s"].is_null());
-    assert_eq!(row["computed"], of("resident")["computed"]);
+    // Its question alone.
+    assert!(row["computed"].as_u64() < Some(110), "{row}");
 }
 
 #[test]

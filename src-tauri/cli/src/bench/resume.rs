@@ -141,7 +141,8 @@ fn measure(setup: &Setup, tokens: usize, bytes_per_token: u64) -> Result<Vec<Sam
         let pool_bytes = (tokens + ROOM_TOKENS) as u64 * bytes_per_token;
         let app = place.start_with(Some(pool_bytes))?;
         sample(&app, State::Warm, &id, &leaf)?;
-        let (other, other_leaf) = conversation(&app, tokens)?;
+        // Of another length, since those of one length have one text.
+        let (other, other_leaf) = conversation(&app, tokens - 1)?;
         sample(&app, State::Cold, &other, &other_leaf)?;
         samples.push(sample(&app, State::Host, &id, &leaf)?);
     }
