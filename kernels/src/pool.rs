@@ -227,7 +227,7 @@ impl KvPool {
         self.check_bytes(OP, out.len())?;
         if let Some(slots) = &self.on_device {
             self.check_free(OP, slot)?;
-            return slots.read(slot, out);
+            return slots.read(slot, out, false);
         }
         let chunks = self.read();
         let from = self.slot(OP, &chunks, slot)?;

@@ -28,5 +28,4 @@ mod stream;
 mod tests;
 mod work;
 
-pub use stand_in::{install, library, load, run_ahead};
-pub use stream::Kind;
+pub use stand_in::{in_both_orders, install, library, load};

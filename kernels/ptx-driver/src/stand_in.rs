@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::Kind;
+use crate::stream::Kind;
 
 /// The library's file, built with the tests that depend on it.
 ///
@@ -52,7 +52,7 @@ pub fn load() -> io::Result<()> {
 ///
 /// # Errors
 /// As `load`.
-pub fn run_ahead(kind: Kind) -> io::Result<()> {
+fn run_ahead(kind: Kind) -> io::Result<()> {
     load()?;
     if std::env::var_os("REPRISE_TEST_GPU").is_none() {
         let library = open()?;
@@ -66,4 +66,19 @@ pub fn run_ahead(kind: Kind) -> io::Result<()> {
 fn open() -> io::Result<libloading::Library> {
     // SAFETY: it has no initialisers.
     unsafe { libloading::Library::new(library()?) }.map_err(io::Error::other)
+}
+
+/// What `open` gives where kernels run as early as they may and copies as late, and where it is the other way round.
+///
+/// # Panics
+/// When there is no stand-in, or `open` panics.
+pub fn in_both_orders<T: Send>(open: impl Fn() -> T + Sync) -> [T; 2] {
+    [Kind::Kernels, Kind::Copies].map(|ahead| {
+        let open = || {
+            run_ahead(ahead).expect("the stand-in for the driver");
+            open()
+        };
+        // On a thread of its own, since what runs ahead is a thread's choice.
+        std::thread::scope(|scope| scope.spawn(open).join()).expect("it opens")
+    })
 }

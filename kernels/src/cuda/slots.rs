@@ -99,26 +99,22 @@ impl DeviceSlots {
         }
     }
 
-    pub(crate) fn read(&self, slot: u32, out: &mut [u8]) -> Result<()> {
+    /// Copies a whole slot out; the bytes are there when the call returns. Pinned ones the device copies to directly.
+    pub(crate) fn read(&self, slot: u32, out: &mut [u8], is_pinned: bool) -> Result<()> {
         let (out, of_rest) = out.split_at_mut(self.layout.slot_bytes());
         if let Some(rest) = &self.rest {
             rest.read_slot(slot, of_rest)?;
         }
-        self.device.read(self.address(slot)?, out)
+        let address = self.address(slot)?;
+        match is_pinned {
+            true => self.device.read_pinned(address, out),
+            false => self.device.read(address, out),
+        }
     }
 
     /// Waits for the kernels that were launched.
     pub(crate) fn finish(&self) -> Result<()> {
         self.device.synchronize()
-    }
-
-    /// As `read`, to memory that the device copies to directly.
-    pub(crate) fn read_pinned(&self, slot: u32, out: &mut [u8]) -> Result<()> {
-        let (out, of_rest) = out.split_at_mut(self.layout.slot_bytes());
-        if let Some(rest) = &self.rest {
-            rest.read_slot(slot, of_rest)?;
-        }
-        self.device.read_pinned(self.address(slot)?, out)
     }
 
     /// Where the bytes of a part of a slot are to be put for `write_part`.
@@ -128,13 +124,7 @@ impl DeviceSlots {
 
     /// Copies a part of a slot that no kernel uses, beside whatever runs.
     pub(crate) fn write_part(&self, slot: u32, at: usize, landing: Landing) -> Result<()> {
-        let address = self.address(slot)?;
-        let (here, of_rest) = self.split(at, landing.bytes());
-        let written = match here.len() {
-            0 => Ok(()),
-            len => self.device.write_landed(address + at as u64, &landing, len),
-        };
-        let written = written.and_then(|()| self.write_rest(slot, at + here.len(), of_rest));
+        let written = self.write_from(slot, at, landing.bytes(), landing.is_pinned());
         self.reuse(landing);
         written
     }
@@ -144,7 +134,7 @@ impl DeviceSlots {
         self.device.reuse(landing);
     }
 
-    /// As `write_part`, of bytes that stay until `finish_copies`.
+    /// As `write_part`. Pinned bytes must stay until they are copied: see `reuse` and `finish_copies`.
     pub(crate) fn write_from(
         &self,
         slot: u32,

@@ -23,7 +23,7 @@ impl KvPool {
         match &from.on_device {
             Some(on_device) if self.is_pinned(&chunks, slot) => {
                 from.check_free(OP, from_slot)?;
-                on_device.read_pinned(from_slot, to)
+                on_device.read(from_slot, to, true)
             }
             _ => from.read_slot(from_slot, to),
         }

@@ -10,23 +10,15 @@ use kernels::cuda::{Device, self_test};
 use kernels::{BLOCK_TOKENS, KvFormat, KvPool, Part, Team};
 use models::tiny::{self, TinyModel};
 use models::{Architecture, DigestCache, LoadOptions, Model};
-use ptx_driver::Kind;
 
 use crate::support::{load_in, tokens};
 
 /// A device where kernels run as early as they may and copies as late, and one where it is the other way round.
 fn in_both_orders() -> [Arc<Device>; 2] {
     static DEVICES: OnceLock<[Arc<Device>; 2]> = OnceLock::new();
-    // On a thread of its own, since what runs ahead is a thread's choice.
-    let open = |ahead| {
-        let open = move || {
-            ptx_driver::run_ahead(ahead).expect("the stand-in for the driver");
-            Device::open(0).expect("its device")
-        };
-        std::thread::spawn(open).join().expect("it opens")
-    };
+    let open = || Device::open(0).expect("its device");
     DEVICES
-        .get_or_init(|| [open(Kind::Kernels), open(Kind::Copies)])
+        .get_or_init(|| ptx_driver::in_both_orders(open))
         .clone()
 }
 

@@ -18,26 +18,12 @@ impl Device {
             .map_err(failed("take data"))
     }
 
-    /// Bytes of the host to be written and then copied to memory that no kernel uses, see `write_landed`.
+    /// Bytes of the host to be written and then copied to memory that no kernel uses.
     pub(in crate::cuda) fn land(&self, bytes: usize) -> Landing {
         // Without pinned memory the bytes take a way through staging.
         let entered = self.enter().is_ok();
         let piece = entered.then(|| self.ring.take(bytes)).flatten();
         piece.unwrap_or_else(|| Landing::unpinned(bytes))
-    }
-
-    /// Copies what landed, from `from` on, beside whatever runs. Kernels see it after a [`Mark`](crate::cuda::Mark) that they follow.
-    pub(in crate::cuda) fn write_landed(
-        &self,
-        to: u64,
-        landing: &Landing,
-        bytes: usize,
-    ) -> Result<()> {
-        let from = &landing.bytes()[..bytes];
-        match landing.is_pinned() {
-            true => self.write_pinned(to, from),
-            false => self.write_beside(to, from),
-        }
     }
 
     /// Takes back what landed, once it is copied.
@@ -55,7 +41,7 @@ impl Device {
             .map_err(failed("take data"))
     }
 
-    /// As `write_beside`, of pinned memory: the bytes must stay until `finish_copies`.
+    /// As `write_beside`, of pinned memory: the bytes must stay until they are copied.
     pub(in crate::cuda) fn write_pinned(&self, to: u64, bytes: &[u8]) -> Result<()> {
         self.enter()?;
         let copies = self.staging().copies();
