@@ -20,6 +20,7 @@ mod history;
 mod key;
 mod key_file;
 mod keychain;
+mod unbuffered;
 
 pub use block_store::{
     Block, BlockId, BlockRef, BlockStore, Budget, CacheStats, Fingerprint, GcReport, PoolStats,

@@ -3,6 +3,8 @@
 mod beside;
 mod host;
 mod limits;
+#[cfg(target_os = "linux")]
+mod page_cache;
 mod pins;
 mod plan;
 mod random;

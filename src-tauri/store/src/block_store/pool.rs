@@ -3,13 +3,13 @@
 //! form, plain or sealed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Block, BlockId, Fingerprint, SlotFormat, slot};
 use crate::file;
 use crate::key::{DataKey, Form, Seal, form_of};
+use crate::unbuffered::Unbuffered;
 
 const FILE_BYTES: u64 = 64 << 20;
 const MAX_SLOTS_PER_FILE: u64 = 64;
@@ -282,7 +282,7 @@ impl Pool {
         block: &Block,
         out: &mut [u8],
     ) -> Result<(), String> {
-        let file = File::open(self.path(dir, place.file))
+        let file = Unbuffered::open(&self.path(dir, place.file))
             .map_err(|error| format!("its file cannot be opened: {error}"))?;
         let key = self.key(place.file.form);
         slot::read(&file, self.span(place).0, &self.format, key, block, out)

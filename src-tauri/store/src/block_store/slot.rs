@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Block, SlotFormat};
 use crate::file;
 use crate::key::{DataKey, Form};
+use crate::unbuffered::{Sectors, Unbuffered};
 pub(super) use sealed::Seals;
 
 const MAGIC: &[u8; 8] = b"RPKVSLOT";
@@ -211,21 +212,32 @@ pub(super) enum Guard {
     Seals(Seals),
 }
 
-/// What guards a block's slabs, once everything else in its header was found to be what it should be. With a key the slot
-/// is a sealed one. `Err` says what is wrong.
+/// Reads a slot's header, and with it the layers that follow it, as many as `layers` takes.
 pub(super) fn read_header(
-    file: &File,
+    file: &Unbuffered,
     at: u64,
     format: &SlotFormat,
     key: Option<&DataKey>,
     block: &Block,
+    layers: &mut [u8],
 ) -> Result<Guard, String> {
     let form = key.map_or(Form::Plain, |_| Form::Sealed);
-    let mut header = vec![0; format.header_bytes(form)];
-    file::read_exact_at(file, &mut header, at)
-        .map_err(|error| format!("its header cannot be read: {error}"))?;
+    let mut header = Sectors::new(format.payload_at(form) as usize);
+    file.read_exact_at(&mut [&mut header, layers], at)
+        .map_err(|error| format!("it cannot be read: {error}"))?;
+    check_header(&header[..format.header_bytes(form)], format, key, block)
+}
+
+/// What guards a block's slabs, once everything else in its header was found to be what it should be. With a key the slot
+/// is a sealed one. `Err` says what is wrong.
+fn check_header(
+    header: &[u8],
+    format: &SlotFormat,
+    key: Option<&DataKey>,
+    block: &Block,
+) -> Result<Guard, String> {
     if let Some(key) = key {
-        return sealed::open(&header, format, key, block).map(Guard::Seals);
+        return sealed::open(header, format, key, block).map(Guard::Seals);
     }
     let (covered, checksum) = header.split_at(header.len() - 8);
     if xxh3_64(covered).to_le_bytes() != checksum {
@@ -241,35 +253,44 @@ pub(super) fn read_header(
     Ok(Guard::Checksums(checksums.collect()))
 }
 
-/// Reads whole layers from `first_layer` on into `out` and checks them. What follows a slab's valid tiles in the slot was
-/// never written or belongs to another block: in `out` it is zero. `Err` says what is wrong.
+/// Reads whole layers from `first_layer` on into `layers`, without the header.
 pub(super) fn read_layers(
-    file: &File,
+    file: &Unbuffered,
     at: u64,
     format: &SlotFormat,
-    num_tokens: usize,
     guard: &Guard,
     first_layer: usize,
-    out: &mut [u8],
+    layers: &mut [u8],
 ) -> Result<(), String> {
     let form = match guard {
         Guard::Checksums(_) => Form::Plain,
         Guard::Seals(_) => Form::Sealed,
     };
     let layers_at = at + format.payload_at(form) + (first_layer * format.layer_bytes()) as u64;
-    file::read_exact_at(file, out, layers_at)
-        .map_err(|error| format!("its layers cannot be read: {error}"))?;
+    file.read_exact_at(&mut [layers], layers_at)
+        .map_err(|error| format!("its layers cannot be read: {error}"))
+}
+
+/// Checks whole layers from `first_layer` on, as they were read. What follows a slab's valid tiles in the slot was never
+/// written or belongs to another block: in `layers` it becomes zero. `Err` says what is wrong.
+pub(super) fn check_layers(
+    format: &SlotFormat,
+    num_tokens: usize,
+    guard: &Guard,
+    first_layer: usize,
+    layers: &mut [u8],
+) -> Result<(), String> {
     if num_tokens < format.block_tokens as usize {
-        clear_the_rest(format, num_tokens, out);
+        clear_the_rest(format, num_tokens, layers);
     }
     let (what, bad) = match guard {
         Guard::Checksums(checksums) => {
             let checksums = &checksums[2 * first_layer..];
-            let found = slabs(format, out, num_tokens).map(|(_, tiles)| xxh3_64(tiles));
+            let found = slabs(format, layers, num_tokens).map(|(_, tiles)| xxh3_64(tiles));
             let bad = found.zip(checksums).position(|(found, sum)| found != *sum);
             ("checksum", bad)
         }
-        Guard::Seals(seals) => ("tag", seals.open(format, num_tokens, first_layer, out)),
+        Guard::Seals(seals) => ("tag", seals.open(format, num_tokens, first_layer, layers)),
     };
     match bad {
         None => Ok(()),
@@ -293,15 +314,15 @@ fn clear_the_rest(format: &SlotFormat, num_tokens: usize, layers: &mut [u8]) {
 
 /// Reads a whole block into `out` and compares everything that can be compared. `Err` says what is wrong.
 pub(super) fn read(
-    file: &File,
+    file: &Unbuffered,
     at: u64,
     format: &SlotFormat,
     key: Option<&DataKey>,
     block: &Block,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let guard = read_header(file, at, format, key, block)?;
-    read_layers(file, at, format, block.tokens.len(), &guard, 0, out)
+    let guard = read_header(file, at, format, key, block, out)?;
+    check_layers(format, block.tokens.len(), &guard, 0, out)
 }
 
 /// Overwrites what a slot that is free says of the block that was in it. Without its salt a sealed payload is noise for
