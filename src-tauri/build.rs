@@ -12,6 +12,8 @@ fn main() {
         "set_sampling",
         "set_when_full",
         "set_active_leaf",
+        "unsent",
+        "keep_unsent",
         "export_conversation",
         "save_conversation",
         "search",

@@ -24,6 +24,9 @@ pub(crate) struct App {
     pub(crate) data: Arc<DataFolder>,
 }
 
+/// How long a start waits for another one that is just ending, and saves what it has.
+const HANDOVER: Duration = Duration::from_secs(5);
+
 /// How long a deletion can be undone: longer than the window offers it.
 const UNDO: Duration = Duration::from_secs(12);
 
@@ -104,7 +107,7 @@ enum State {
 impl Running {
     /// Takes the data folder; the application is open unless a passphrase is needed first.
     pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
-        let data = Arc::new(DataFolder::open(data_dir)?);
+        let data = Arc::new(DataFolder::open_when_free(data_dir, HANDOVER)?);
         let state = match History::unlocked_by(&data.history_path())? {
             Some(Unlocks::Passphrase) => State::Locked,
             _ => State::Open(Arc::new(App::open(Arc::clone(&data), None)?)),

@@ -10,7 +10,7 @@ use engine::{
     ContextUse, DeviceList, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry,
     PrivacyState, Released, TurnEvent,
 };
-use store::{CacheStats, Format, SearchHit, Secret};
+use store::{CacheStats, Format, SearchHit, Secret, Unsent};
 use ts_rs::{Config, TS};
 
 use crate::api_error::ApiError;
@@ -37,7 +37,8 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     Released::export_all(&config)?;
     SearchHit::export_all(&config)?;
     Secret::export_all(&config)?;
-    TurnEvent::export_all(&config)
+    TurnEvent::export_all(&config)?;
+    Unsent::export_all(&config)
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         conversations::set_sampling,
         conversations::set_when_full,
         conversations::set_active_leaf,
+        conversations::unsent,
+        conversations::keep_unsent,
         conversations::export_conversation,
         conversations::save_conversation,
         conversations::search,

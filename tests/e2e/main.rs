@@ -6,4 +6,5 @@ mod engine;
 mod privacy;
 mod release;
 mod resume;
+mod unsent;
 mod window;

@@ -14,7 +14,7 @@ use store::Prefill;
 use tests::processes;
 
 /// How long a reply, or the start of the application, may take on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The application's window and the driver that moves it.
 pub struct Window {
@@ -85,8 +85,11 @@ impl Window {
     /// Quits the application as logging out does, and waits until it has saved and is gone. (The end of a driver's
     /// session ends the page, not the application.)
     pub async fn quit(self) {
-        let pid = self.process().expect("the application runs");
-        kill("-TERM", pid);
+        self.end("-TERM").await;
+    }
+
+    async fn end(&self, signal: &str) {
+        kill(signal, self.process().expect("the application runs"));
         let start = Instant::now();
         while self.process().or(self.engine()).is_some() {
             assert!(start.elapsed() < PATIENCE, "the application does not end");
@@ -104,9 +107,9 @@ impl Window {
         processes("reprise-engine", &self.folder).first().copied()
     }
 
-    /// Kills the application, as a crash does.
-    pub fn kill(&self) {
-        kill("-KILL", self.process().expect("the application runs"));
+    /// Kills the application, as a crash does, and waits until it and its engine are gone.
+    pub async fn kill(self) {
+        self.end("-KILL").await;
     }
 
     /// The element with a test id, waited for.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use store::{
     Conversation, ConversationId, Format, Message, MessageId, NewConversation, Sampling, SearchHit,
-    WhenFull,
+    Unsent, WhenFull,
 };
 use tauri::AppHandle;
 use tauri_plugin_dialog::DialogExt;
@@ -113,6 +113,16 @@ pub(crate) fn set_active_leaf(
     Ok(app
         .history()
         .set_active_leaf(&conversation, Some(&message))?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn unsent(app: OpenApp) -> Result<Vec<Unsent>, ApiError> {
+    Ok(app.history().unsent()?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn keep_unsent(app: OpenApp, unsent: Unsent) -> Result<(), ApiError> {
+    Ok(app.history().keep_unsent(&unsent)?)
 }
 
 #[tauri::command(async)]

@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::file;
@@ -66,6 +67,19 @@ impl DataFolder {
             file::make_private_dir(&own).map_err(io(&own))?;
         }
         Ok(folder)
+    }
+
+    /// As `open`; waits so long for another process to let it go.
+    pub fn open_when_free(path: Option<PathBuf>, patience: Duration) -> Result<Self> {
+        let start = Instant::now();
+        loop {
+            match Self::open(path.clone()) {
+                Err(Error::AlreadyRunning { .. }) if start.elapsed() < patience => {
+                    std::thread::sleep(patience.min(Duration::from_millis(50)));
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// A folder that the process which started this one has open, and keeps open.

@@ -1,7 +1,7 @@
 //! The truth: conversations, messages, their token ids and the settings, in one SQLite file.
 //!
 //! Each file below is one table, or one thing done with several. Writes are durable when they return; the exceptions say so
-//! where they are made: [`History::append_reply`], [`History::begin_reply`] and [`History::set_tokens`] commit to the
+//! where they are made: [`History::append_reply`], [`History::begin_reply`], [`History::set_tokens`] and [`History::keep_unsent`] commit to the
 //! write-ahead log without waiting for the disk, which survives the death of the process but not that of the machine.
 
 mod branch;
@@ -17,6 +17,7 @@ mod search;
 mod setting;
 mod tokens;
 mod types;
+mod unsent;
 
 use std::path::PathBuf;
 

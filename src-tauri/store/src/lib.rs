@@ -31,6 +31,6 @@ pub use error::{Error, Result};
 pub use history::{
     BranchPart, Conversation, ConversationId, Format, History, Message, MessageId, MessageKind,
     MessageState, ModelPath, NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit,
-    TokenRow, TurnStats, WhenFull,
+    TokenRow, TurnStats, Unsent, WhenFull,
 };
 pub use key::{LEAST_PASSPHRASE, Passphrase, Privacy, Seal, Secret, Unlocks};

@@ -1,6 +1,6 @@
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
-  MessageId, ModelEntry, PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
+  MessageId, ModelEntry, PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -19,6 +19,10 @@ export interface Backend {
   setWhenFull(id: ConversationId, whenFull: WhenFull): Promise<void>;
   setActiveLeaf(conversation: ConversationId, message: MessageId): Promise<void>;
   search(text: string): Promise<SearchHit[]>;
+  /** What was written and not sent, in all conversations and on the blank page. */
+  unsent(): Promise<Unsent[]>;
+  /** Keeps what stands in a place now; an empty text empties it. What becomes a message is emptied with it. */
+  keepUnsent(unsent: Unsent): Promise<void>;
 
   sendMessage(conversation: ConversationId, parent: MessageId | null, text: string, onEvent: OnTurnEvent): Promise<void>;
   editMessage(conversation: ConversationId, message: MessageId, text: string, onEvent: OnTurnEvent): Promise<void>;

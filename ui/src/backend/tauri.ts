@@ -16,6 +16,8 @@ export function tauriBackend(): Backend {
     setWhenFull: (id, whenFull) => call('set_when_full', { id, whenFull }),
     setActiveLeaf: (conversation, message) => call('set_active_leaf', { conversation, message }),
     search: (text) => call('search', { text }),
+    unsent: () => call('unsent'),
+    keepUnsent: (unsent) => call('keep_unsent', { unsent }),
 
     sendMessage: (conversation, parent, text, onEvent) => turn('send_message', { conversation, parent, text }, onEvent),
     editMessage: (conversation, message, text, onEvent) => turn('edit_message', { conversation, message, text }, onEvent),

@@ -30,4 +30,5 @@ export type { Secret } from './bindings/Secret';
 export type { Shorten } from './bindings/Shorten';
 export type { TurnEvent } from './bindings/TurnEvent';
 export type { TurnStats } from './bindings/TurnStats';
+export type { Unsent } from './bindings/Unsent';
 export type { WhenFull } from './bindings/WhenFull';

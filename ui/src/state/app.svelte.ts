@@ -9,6 +9,7 @@ import { asApiError, problemOf, type Problem } from './problem';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
 import { Typing } from './typing';
+import { UnsentKeeper, Words } from './unsent.svelte';
 import { Warming } from './warming';
 import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
 
@@ -18,7 +19,6 @@ const DEFAULT_SAMPLING: Sampling = {
 
 /** What is on the blank page of a conversation that does not exist yet. */
 export interface Beginning {
-  draft: string;
   systemPrompt: string;
   sampling: Sampling;
 }
@@ -31,7 +31,7 @@ export class App implements ChatHost {
   locked = $state(false);
   /** The open conversation; null is the blank page. */
   open = $state.raw<Chat | null>(null);
-  beginning = $state<Beginning>({ draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING });
+  beginning = $state<Beginning>({ systemPrompt: '', sampling: DEFAULT_SAMPLING });
   problem = $state.raw<Problem | null>(null);
   settingsOpen = $state(false);
   sidebarOpen = $state(true);
@@ -47,6 +47,9 @@ export class App implements ChatHost {
   readonly privacy: Privacy;
   readonly warming: Warming;
   readonly typing: Typing;
+  readonly unsent: UnsentKeeper;
+  /** What is written on the blank page. */
+  readonly blank: Words;
   readonly toasts = new Toasts();
   private readonly chats = new Map<ConversationId, Chat>();
   private creating = false;
@@ -59,12 +62,15 @@ export class App implements ChatHost {
     this.privacy = new Privacy(backend);
     this.warming = new Warming(backend);
     this.typing = new Typing(backend);
+    this.unsent = new UnsentKeeper(backend);
+    this.blank = new Words(this.unsent, null);
   }
 
   async start(): Promise<void> {
     await this.refreshList();
     if (this.locked) return;
-    await this.models.refresh();
+    await Promise.all([this.models.refresh(), this.unsent.load()]);
+    this.blank.takeOver();
     this.ready = true;
   }
 
@@ -92,20 +98,28 @@ export class App implements ChatHost {
   }
 
   get draft(): string {
-    return this.open ? this.open.draft : this.beginning.draft;
+    return this.words.draft;
   }
 
   set draft(text: string) {
     // Memory may have been given back since the conversation was opened; it comes while the rest is typed.
-    if (this.open && !this.open.draft && text) this.look(this.open.id);
-    if (this.open) this.open.draft = text;
-    else this.beginning.draft = text;
+    if (this.open && !this.draft && text) this.look(this.open.id);
+    this.words.draft = text;
+  }
+
+  private get words(): Words {
+    return this.open?.words ?? this.blank;
+  }
+
+  /** A conversation has something written that is not sent. */
+  hasUnsent(id: ConversationId): boolean {
+    return this.chats.get(id)?.words.any ?? this.unsent.has(id);
   }
 
   /** There is something written that is not sent. */
   get holdsWords(): boolean {
-    const open = (chat: Chat) => chat.draft.trim() !== '' || chat.unsent.size > 0 || (chat.edit?.changed ?? false);
-    return this.beginning.draft.trim() !== '' || [...this.chats.values()].some(open);
+    const open = (chat: Chat) => chat.words.any || (chat.edit?.changed ?? false);
+    return this.blank.any || [...this.chats.values()].some(open);
   }
 
   /** What is written in the composer is read ahead while it is written. */
@@ -143,7 +157,7 @@ export class App implements ChatHost {
     const chat = this.open ?? (await this.begin());
     if (!chat || chat.streaming) return;
     // What was typed while the conversation was made is the next message.
-    if (chat.draft.startsWith(text)) chat.draft = chat.draft.slice(text.length);
+    chat.words.send(text);
     this.typing.sent();
     this.setWriting(chat, true);
     await chat.send(text);
@@ -258,10 +272,11 @@ export class App implements ChatHost {
       }
       const chat = new Chat(this, conversation);
       chat.loaded = true;
-      chat.draft = this.beginning.draft;
+      chat.words.draft = this.blank.draft;
+      this.blank.draft = '';
       this.chats.set(conversation.id, chat);
       this.conversations = [conversation, ...this.conversations];
-      this.beginning = { draft: '', systemPrompt: '', sampling: DEFAULT_SAMPLING };
+      this.beginning = { systemPrompt: '', sampling: DEFAULT_SAMPLING };
       this.open = chat;
       return chat;
     } catch (cause) {
@@ -282,9 +297,7 @@ export class App implements ChatHost {
     await this.refreshList();
     const conversation = this.conversations.find((candidate) => candidate.id === id);
     if (!conversation) return;
-    const chat = new Chat(this, conversation);
-    chat.draft = removed?.draft ?? '';
-    chat.unsent = removed?.unsent ?? chat.unsent;
+    const chat = new Chat(this, conversation, removed?.words);
     this.chats.set(id, chat);
     if (open && !this.open) await this.openConversation(id);
   }

@@ -6,6 +6,7 @@ import { Stream, type TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
 import { isProvisional, provisional } from './turn';
 import type { Typing } from './typing';
+import { Words, type UnsentKeeper } from './unsent.svelte';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, TurnEvent, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
@@ -20,6 +21,7 @@ export interface Row {
 export interface ChatHost {
   readonly backend: Backend;
   readonly typing: Typing;
+  readonly unsent: UnsentKeeper;
   /** Something the list of conversations shows has changed. */
   touched(): void;
   /** The turn ended while the reader was elsewhere. */
@@ -34,13 +36,10 @@ export class Chat {
   leaf = $state.raw<MessageId | null>(null);
   stream = $state.raw<Stream | null>(null);
   edit = $state.raw<Edit | null>(null);
-  /** Edits that were closed before they were sent, by their message: a word that was written is there when it is opened again. */
-  unsent = $state.raw<ReadonlyMap<MessageId, string>>(new Map());
   problem = $state.raw<Problem | null>(null);
   context = $state.raw<ContextUse | null>(null);
   /** What the last turn did about a full context, in a line. */
   shortened = $state.raw<string | null>(null);
-  draft = $state('');
   loaded = $state(false);
   /** A message to bring into view, and whether the focus goes there. */
   reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
@@ -68,6 +67,8 @@ export class Chat {
   constructor(
     private readonly host: ChatHost,
     conversation: Conversation,
+    /** What is written here and not sent. */
+    readonly words = new Words(host.unsent, conversation.id),
   ) {
     this.conversation = conversation;
   }
@@ -110,8 +111,7 @@ export class Chat {
     const stream = this.begin('send', this.leaf, user, null);
     const parent = this.leaf;
     const accepted = await this.run(stream, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
-    // What was typed meanwhile stands after what was refused.
-    if (neverStored(stream)) this.draft = this.draft ? `${text}\n\n${this.draft}` : text;
+    if (neverStored(stream)) this.words.takeBack(text);
     return accepted;
   }
 
@@ -121,13 +121,14 @@ export class Chat {
     const { message, text } = edit;
     this.host.typing.sent();
     this.closeEdit();
-    this.forget(message.id);
+    this.words.openEdit(message.id);
     if (message.role === 'assistant') await this.saveReply(message, text, edit);
     else {
       const user = provisional(this.id, message.parent, 'user', text);
       const stream = this.begin('edit', message.parent, user, null);
       await this.run(stream, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
       if (neverStored(stream)) this.edit = edit;
+      else this.words.discardEdit(message.id);
     }
   }
 
@@ -167,11 +168,11 @@ export class Chat {
   // ---- branches and edits
 
   /** Opens a message with the words it has, or those that an edit of it was left with. */
-  startEdit(message: Message, text = this.unsent.get(message.id)): void {
+  startEdit(message: Message, text = this.words.edits.get(message.id)): void {
     if (this.stream) return;
     this.closeEdit();
-    this.forget(message.id);
-    this.edit = new Edit(this.host.backend, this.host.typing, this.id, message, text);
+    this.words.openEdit(message.id);
+    this.edit = new Edit(this.host.backend, this.host.typing, this.words, message, text);
     this.reveal = { id: message.id, focus: false };
   }
 
@@ -188,18 +189,14 @@ export class Chat {
     if (!edit) return;
     edit.close();
     this.edit = null;
-    if (edit.changed) this.unsent = new Map([...this.unsent, [edit.message.id, edit.text]]);
+    if (edit.changed) this.words.closeEdit(edit.message.id, edit.text);
   }
 
   /** Gives up what was changed in an edit. */
   discardEdit(): void {
     const id = this.edit?.message.id;
     this.closeEdit();
-    if (id) this.forget(id);
-  }
-
-  private forget(id: MessageId): void {
-    if (this.unsent.has(id)) this.unsent = new Map([...this.unsent].filter(([one]) => one !== id));
+    if (id) this.words.discardEdit(id);
   }
 
   /** Turns to the branch through `message`, where the reader last left it. */
@@ -356,6 +353,7 @@ export class Chat {
       if (stream.user) this.keys.set(user.id, stream.user.id);
       stored.push(user);
       stream.user = user;
+      this.words.sent();
     }
     if (reply) {
       // A reply that goes on in a shorter branch begins with what it has.
@@ -413,8 +411,8 @@ export class Chat {
     }
     if (stream.kind === 'edit') return () => void this.saveEdit();
     return () => {
-      const text = this.draft;
-      this.draft = '';
+      const text = this.words.draft;
+      this.words.send(text);
       void this.send(text);
     };
   }
@@ -427,7 +425,10 @@ export class Chat {
           this.edit = edit;
           this.fail(event, () => void this.saveEdit());
         }
-        if (event.event === 'started' && event.reply) this.showStored(event.reply);
+        if (event.event === 'started' && event.reply) {
+          this.words.discardEdit(message.id);
+          this.showStored(event.reply);
+        }
         if (event.event === 'finished') void this.load();
       });
     } catch (cause) {

@@ -1,6 +1,7 @@
 import type { Backend } from '../backend/backend';
-import type { ConversationId, EditCost, Message } from './types';
+import type { EditCost, Message } from './types';
 import type { Typing } from './typing';
+import type { Words } from './unsent.svelte';
 
 const PREVIEW_AFTER_MS = 160;
 
@@ -14,11 +15,13 @@ export class Edit {
   constructor(
     private readonly backend: Backend,
     private readonly typing: Typing,
-    private readonly conversation: ConversationId,
+    private readonly words: Words,
     readonly message: Message,
     text = message.text,
   ) {
     this.text = text;
+    // One that was given up and is taken back.
+    if (this.changed) words.noteEdit(message.id, text);
     void this.preview();
   }
 
@@ -28,8 +31,9 @@ export class Edit {
 
   write(text: string): void {
     this.text = text;
+    this.words.noteEdit(this.message.id, this.changed ? text : '');
     // An edited reply is kept as it is: the model does not read it before the next message.
-    if (this.message.role === 'user') this.typing.write(this.conversation, this.message.id, text);
+    if (this.message.role === 'user') this.typing.write(this.message.conversation, this.message.id, text);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.preview(), PREVIEW_AFTER_MS);
   }
@@ -42,7 +46,7 @@ export class Edit {
 
   private async preview(): Promise<void> {
     const asked = ++this.asked;
-    const cost = await this.backend.previewEdit(this.conversation, this.message.id, this.text).catch(() => null);
+    const cost = await this.backend.previewEdit(this.message.conversation, this.message.id, this.text).catch(() => null);
     if (asked === this.asked) this.cost = cost;
   }
 }

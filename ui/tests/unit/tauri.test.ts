@@ -27,6 +27,7 @@ test('commands go by their names with the arguments of the shell', async () => {
   await backend.setActiveLeaf('c', 'm');
   await backend.setWhenFull('c', 'compact');
   await backend.raiseContext();
+  await backend.keepUnsent({ conversation: 'c', message: null, text: 'half' });
   await backend.draft('c', null, 'text');
   await backend.previewEdit('c', null, 'text');
   await backend.exportConversation('c', 'markdown');
@@ -39,6 +40,7 @@ test('commands go by their names with the arguments of the shell', async () => {
     ['set_active_leaf', { conversation: 'c', message: 'm' }],
     ['set_when_full', { id: 'c', whenFull: 'compact' }],
     ['raise_context', {}],
+    ['keep_unsent', { unsent: { conversation: 'c', message: null, text: 'half' } }],
     ['draft', { conversation: 'c', message: null, text: 'text' }],
     ['preview_edit', { conversation: 'c', message: null, text: 'text' }],
     ['export_conversation', { id: 'c', format: 'markdown' }],

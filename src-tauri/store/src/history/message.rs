@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::{ConversationId, History, Message, MessageId, NewMessage, Role, conversation};
+use super::{ConversationId, History, Message, MessageId, NewMessage, Role, conversation, unsent};
 use super::{from_json, from_name, to_name};
 use crate::error::{Error, Result};
 
@@ -105,6 +105,7 @@ pub(super) fn insert(transaction: &Transaction, new: &NewMessage, now_ms: i64) -
             new.edited_from
         ])?;
     conversation::extend(transaction, &new.conversation, &id, now_ms)?;
+    unsent::sent(transaction, &new.conversation, &new.text)?;
     if new.role == Role::User {
         conversation::title_from(transaction, &new.conversation, &new.text)?;
     }

@@ -310,6 +310,17 @@ pub struct TokenRow {
     pub ids: Vec<u32>,
 }
 
+/// Words that were written and not sent, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct Unsent {
+    /// Their conversation; none on the page where one begins.
+    pub conversation: Option<ConversationId>,
+    /// The message they would take the place of; none in the composer.
+    pub message: Option<MessageId>,
+    /// The words.
+    pub text: String,
+}
+
 /// A message found by [`History::search`](crate::History::search).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct SearchHit {

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use store::{DataFolder, Error};
 
 #[test]
@@ -13,6 +15,25 @@ fn a_second_opening_says_already_running_and_names_the_folder() {
     );
     drop(first);
     DataFolder::open(Some(path)).unwrap();
+}
+
+#[test]
+fn a_start_waits_for_one_that_is_just_ending_and_not_for_one_that_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Some(folder.path().join("data"));
+    let first = DataFolder::open(path.clone()).unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(first);
+    });
+    let second = DataFolder::open_when_free(path.clone(), Duration::from_secs(60)).unwrap();
+    ends.join().unwrap();
+    let patience = Duration::from_millis(150);
+    let start = Instant::now();
+    let error = DataFolder::open_when_free(path, patience).unwrap_err();
+    assert!(matches!(error, Error::AlreadyRunning { .. }));
+    assert!(start.elapsed() >= patience);
+    drop(second);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use store::{
     BlockStore, BranchPart, Budget, Conversation, History, MessageKind, MessageState,
-    NewConversation, Prefill, Privacy, Role, TokenRow, TurnStats, WhenFull,
+    NewConversation, Prefill, Privacy, Role, TokenRow, TurnStats, Unsent, WhenFull,
 };
 
 use crate::cache::*;
@@ -93,6 +93,17 @@ fn history_schema_2_is_read() {
     assert_eq!(
         (messages[2].kind, messages[2].text.as_str()),
         (MessageKind::Summary, "Swifts sleep in flight.")
+    );
+}
+
+#[test]
+fn history_schema_3_is_read() {
+    let (_folder, history) = open("history-3.db");
+    let talk = assert_birds(&history);
+    let unsent = history.unsent().unwrap().remove(0);
+    assert_eq!(
+        (unsent.conversation, unsent.message, unsent.text.as_str()),
+        (Some(talk.id), None, "And bats?")
     );
 }
 
@@ -215,7 +226,7 @@ fn make_sealed_fixture() {
 #[ignore = "makes the fixtures of a new version"]
 fn make_fixtures() {
     let folder = PathBuf::from(std::env::var_os("FIXTURES").expect("a folder to write to"));
-    let mut history = History::open(&folder.join("history-2.db")).unwrap();
+    let mut history = History::open(&folder.join("history-3.db")).unwrap();
     let new = NewConversation {
         system_prompt: "Be brief.".into(),
         model: Some("smol".into()),
@@ -255,8 +266,14 @@ fn make_fixtures() {
         model: Some("smol".into()),
     };
     history.add_branch(&talk.id, &[summary], 4000).unwrap();
+    let unsent = Unsent {
+        conversation: Some(talk.id),
+        message: None,
+        text: "And bats?".into(),
+    };
+    history.keep_unsent(&unsent).unwrap();
     drop(history);
-    std::fs::remove_file(folder.join("history-2.db.clean")).unwrap();
+    std::fs::remove_file(folder.join("history-3.db.clean")).unwrap();
 
     let mut store = BlockStore::open(&folder.join("kv-2"), Budget::Bytes(PLENTY));
     assert!(store.open_pool(&ONE, FORMAT, "one"));

@@ -20,3 +20,4 @@ mod replies;
 mod sealed;
 mod search;
 mod support;
+mod unsent;

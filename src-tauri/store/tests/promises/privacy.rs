@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use store::{
     Conversation, Error, Format, History, NewConversation, Passphrase, Privacy, Role, Seal, Secret,
-    Unlocks,
+    Unlocks, Unsent,
 };
 
 use crate::support::{Scene, TOKENIZER, message};
@@ -75,6 +75,12 @@ pub fn talk(history: &mut History) -> Conversation {
         .unwrap();
     let said = message(&talk, Some(&user.id), Role::Assistant, "A bird that sings.");
     history.append_message(said, 3000).unwrap();
+    let unsent = Unsent {
+        conversation: Some(talk.id.clone()),
+        message: Some(user.id),
+        text: format!("Where is {CANARY}?"),
+    };
+    history.keep_unsent(&unsent).unwrap();
     talk
 }
 
@@ -93,6 +99,7 @@ pub fn told(history: &History) -> Vec<String> {
     }
     let hits = history.search("bird sings", 9).unwrap();
     told.push(format!("{hits:?}"));
+    told.push(format!("{:?}", history.unsent().unwrap()));
     told
 }
 

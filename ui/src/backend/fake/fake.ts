@@ -1,7 +1,7 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
-  PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, WhenFull,
+  PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { FakeMemory } from './memory';
@@ -20,6 +20,7 @@ export class FakeBackend implements Backend {
   private readonly privacy: FakePrivacy;
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
   private readonly turns = new Map<string, { stop(): void }>();
+  private written: Unsent[] = [];
   private models: ModelEntry[];
   /** The model that was given back and comes again with the next turn. */
   private released: string | null = null;
@@ -91,6 +92,16 @@ export class FakeBackend implements Backend {
   async setActiveLeaf(conversation: string, message: string): Promise<void> {
     this.message(conversation, message);
     this.entry(conversation).conversation.active_leaf = message;
+  }
+
+  async unsent(): Promise<Unsent[]> {
+    return this.written.filter(({ conversation }) => !conversation || !this.store.get(conversation)?.deleted);
+  }
+
+  async keepUnsent(unsent: Unsent): Promise<void> {
+    const { conversation, message, text } = unsent;
+    this.written = this.written.filter((one) => one.conversation !== conversation || one.message !== message);
+    if (text) this.written.push(unsent);
   }
 
   async search(text: string): Promise<SearchHit[]> {
@@ -384,6 +395,7 @@ export class FakeBackend implements Backend {
     const entry = this.entry(conversation);
     const message = makeMessage(conversation, parent, role, text, Date.now());
     entry.messages.push(message);
+    this.written = this.written.filter((one) => one.conversation !== conversation || one.text !== text);
     entry.conversation.active_leaf = message.id;
     entry.conversation.updated_at = Date.now();
     return message;

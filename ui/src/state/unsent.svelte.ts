@@ -1,0 +1,129 @@
+import type { Backend } from '../backend/backend';
+import type { ConversationId, MessageId, Unsent } from './types';
+
+/** At most so long what was typed stands in the window alone. */
+const EVERY_MS = 250;
+
+/** Keeps with the history what is written and not sent, so that it is there again after the window is gone. */
+export class UnsentKeeper {
+  /** What earlier windows left, as far as nobody has taken it. */
+  private found = $state.raw<readonly Unsent[]>([]);
+  private loaded = false;
+  /** What changed since it was kept, by place. */
+  private readonly changed = new Map<string, Unsent>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private readonly backend: Backend) {}
+
+  async load(): Promise<void> {
+    if (this.loaded) return;
+    // Without a history the page says so itself.
+    const found = await this.backend.unsent().catch(() => null);
+    if (this.loaded || !found) return;
+    this.loaded = true;
+    this.found = found;
+  }
+
+  /** Whether something waits in a conversation that was not opened yet. */
+  has(conversation: ConversationId): boolean {
+    return this.found.some((one) => one.conversation === conversation);
+  }
+
+  /** Hands over what waits in a conversation, or on the blank page. */
+  take(conversation: ConversationId | null): Unsent[] {
+    const taken = this.found.filter((one) => one.conversation === conversation);
+    if (taken.length) this.found = this.found.filter((one) => one.conversation !== conversation);
+    return taken;
+  }
+
+  /** Notes what stands in a place now. */
+  note(conversation: ConversationId | null, message: MessageId | null, text: string): void {
+    this.changed.set(`${conversation ?? ''} ${message ?? ''}`, { conversation, message, text });
+    this.timer ??= setTimeout(() => void this.keep(), EVERY_MS);
+  }
+
+  /** Writes what was noted. */
+  async keep(): Promise<void> {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    // Nothing is written over what was not read.
+    await this.load();
+    if (!this.loaded) return;
+    const changed = [...this.changed.values()];
+    this.changed.clear();
+    // A conversation that is gone for good keeps nothing, and of a full disk the next message tells.
+    await Promise.all(changed.map((one) => this.backend.keepUnsent(one).catch(() => undefined)));
+  }
+}
+
+/** What is written in one conversation, or on the blank page, and not sent. */
+export class Words {
+  private composed = $state('');
+  /** Edits that were closed before they were sent, by their message: a word that was written is there when it is opened again. */
+  edits = $state.raw<ReadonlyMap<MessageId, string>>(new Map());
+
+  constructor(
+    private readonly keeper: UnsentKeeper,
+    private readonly conversation: ConversationId | null,
+  ) {
+    this.takeOver();
+  }
+
+  /** Takes over what an earlier window left here. */
+  takeOver(): void {
+    for (const { message, text } of this.keeper.take(this.conversation)) {
+      if (message) this.edits = new Map([...this.edits, [message, text]]);
+      else this.takeBack(text);
+    }
+  }
+
+  /** What stands in the composer. */
+  get draft(): string {
+    return this.composed;
+  }
+
+  set draft(text: string) {
+    this.composed = text;
+    this.keeper.note(this.conversation, null, text);
+  }
+
+  get any(): boolean {
+    return this.composed.trim() !== '' || this.edits.size > 0;
+  }
+
+  /** Takes from the composer what is being sent. It stays kept until it is a message. */
+  send(text: string): void {
+    void this.keeper.keep();
+    if (this.composed.startsWith(text)) this.composed = this.composed.slice(text.length);
+  }
+
+  /** What was being sent was refused; what was typed since stands after it. */
+  takeBack(text: string): void {
+    this.draft = this.composed ? `${text}\n\n${this.composed}` : text;
+  }
+
+  /** What was being sent is a message. */
+  sent(): void {
+    this.keeper.note(this.conversation, null, this.composed);
+  }
+
+  /** Keeps what stands in the open edit of a message; an empty text is none. */
+  noteEdit(message: MessageId, text: string): void {
+    this.keeper.note(this.conversation, message, text);
+  }
+
+  closeEdit(message: MessageId, text: string): void {
+    this.edits = new Map([...this.edits, [message, text]]);
+  }
+
+  /** The edit of a message is open again, or on its way: it stays kept. */
+  openEdit(message: MessageId): void {
+    if (this.edits.has(message)) this.edits = new Map([...this.edits].filter(([one]) => one !== message));
+  }
+
+  /** The edit of a message has become one, or was given up. */
+  discardEdit(message: MessageId): void {
+    this.openEdit(message);
+    this.noteEdit(message, '');
+  }
+}
