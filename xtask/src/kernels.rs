@@ -2,7 +2,8 @@
 //!
 //! The compiler comes from PyPI wheels of pinned versions, into the target folder; neither a driver nor an installed toolkit is
 //! needed, only the C++ compiler of the system. The text that it writes depends on the sources alone, so `--check` may compare it
-//! on any machine.
+//! on any machine. `--check` also has every text assembled by the assembler of the oldest toolkit whose driver is supported: what
+//! that refuses, the driver would.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +13,7 @@ use std::process::Command;
 use crate::workspace::Workspace;
 use crate::{Result, process};
 
-/// The compiler and the headers that it includes. Version 13.0 matches driver 580; later ones write PTX that this driver
-/// refuses.
+/// The compiler and the headers that it includes.
 const WHEELS: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -21,6 +21,13 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
 ];
+/// The assembler of CUDA 12.0, which came with driver 525 (`LEAST_DRIVER` in `kernels/src/cuda/unavailable.rs`).
+const OLDEST_ASSEMBLER: [&str; 1] = ["nvidia-cuda-nvcc-cu12==12.0.76"];
+/// What it assembles each text for, of those that the text may run on: Turing, Ampere twice, Ada, Hopper.
+const ASSEMBLED_FOR: [u32; 5] = [75, 80, 86, 89, 90];
+/// The version of PTX that the texts say they are. The compiler names its own, which older drivers refuse; what it wrote needs
+/// no more than this one, of CUDA 11.1.
+const PTX_VERSION: &str = "7.1";
 /// Sources, and the compute capabilities that each is compiled for.
 const SOURCES: [(&str, &[u32]); 23] = [
     ("clear_tokens", &[75]),
@@ -56,7 +63,8 @@ pub(crate) fn kernels(is_check: bool) -> Result<()> {
     let sources = workspace.root.join("kernels/cuda");
     let texts = sources.join("ptx");
     check_names(&sources)?;
-    let compiler = compiler(&workspace.target.join("cuda-compiler"))?;
+    let compiler = fetched(&workspace.target.join("cuda-compiler"), &WHEELS)?.join("cu13/bin");
+    let compiler = compiler.join(program("nvcc"));
     let mut expected = BTreeSet::new();
     let mut wrong = Vec::new();
     for (name, targets) in SOURCES {
@@ -79,6 +87,9 @@ pub(crate) fn kernels(is_check: bool) -> Result<()> {
         if !expected.contains(&file) {
             wrong.push(format!("{file} (of no source)"));
         }
+    }
+    if is_check {
+        assemble(&workspace.target, &texts)?;
     }
     match wrong.is_empty() || !is_check {
         true => Ok(()),
@@ -111,30 +122,57 @@ fn check_names(sources: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The compiler, fetched when it is not there or of another version.
-fn compiler(folder: &Path) -> Result<PathBuf> {
-    let (marker, wanted) = (folder.join("wheels.txt"), WHEELS.join("\n"));
+/// The folder of wheels, fetched when they are not there or of another version.
+fn fetched(folder: &Path, wheels: &[&str]) -> Result<PathBuf> {
+    let (marker, wanted) = (folder.join("wheels.txt"), wheels.join("\n"));
+    let inside = folder.join("nvidia");
     if fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
-        return Ok(nvcc(folder));
+        return Ok(inside);
     }
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| error.to_string())?;
     }
-    println!("fetching the compiler (104 MB)");
+    println!("fetching {}", wheels.join(", "));
     // Without dependencies: they would mix other versions in.
     process::run(
         Command::new(process::PYTHON)
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])
             .arg(folder)
-            .args(WHEELS),
+            .args(wheels),
     )?;
     fs::write(&marker, wanted).map_err(|error| error.to_string())?;
-    Ok(nvcc(folder))
+    Ok(inside)
 }
 
-fn nvcc(folder: &Path) -> PathBuf {
-    let name = if cfg!(windows) { "nvcc.exe" } else { "nvcc" };
-    folder.join("nvidia/cu13/bin").join(name)
+fn program(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// Has every text assembled by the oldest assembler, as it is: an error where that refuses one.
+fn assemble(target: &Path, texts: &Path) -> Result<()> {
+    let folder = fetched(&target.join("cuda-assembler"), &OLDEST_ASSEMBLER)?;
+    let ptxas = folder.join("cuda_nvcc/bin").join(program("ptxas"));
+    let assembled = target.join("assembled.cubin");
+    for (name, capabilities) in SOURCES {
+        for (at, capability) in capabilities.iter().enumerate() {
+            // A device takes the text of the largest capability that it has.
+            let next = capabilities.get(at + 1).copied().unwrap_or(u32::MAX);
+            for device in ASSEMBLED_FOR {
+                if !(*capability..next).contains(&device) {
+                    continue;
+                }
+                process::run(
+                    Command::new(&ptxas)
+                        // Whether it is accepted is the question, not how well it is scheduled.
+                        .args(["-O0", &format!("-arch=sm_{device}"), "-o"])
+                        .arg(&assembled)
+                        .arg(texts.join(format!("{name}.{capability}.ptx"))),
+                )?;
+            }
+            println!("{name}.{capability}.ptx: CUDA 12.0 takes it");
+        }
+    }
+    fs::remove_file(&assembled).map_err(|error| error.to_string())
 }
 
 fn compile(nvcc: &Path, sources: &Path, name: &str, target: u32, out: &Path) -> Result<String> {
@@ -151,5 +189,10 @@ fn compile(nvcc: &Path, sources: &Path, name: &str, target: u32, out: &Path) -> 
     let text = fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     fs::remove_file(&out).map_err(|error| error.to_string())?;
     // As git keeps it, also where the compiler ends lines in another way.
-    Ok(text.replace("\r\n", "\n"))
+    let text = text.replace("\r\n", "\n");
+    let (before, rest) = text
+        .split_once("\n.version ")
+        .ok_or_else(|| format!("{name}.{target}.ptx has no version"))?;
+    let (_, after) = rest.split_once('\n').unwrap_or_default();
+    Ok(format!("{before}\n.version {PTX_VERSION}\n{after}"))
 }
