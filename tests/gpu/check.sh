@@ -2,17 +2,20 @@
 # Checks and measures Reprise on a machine with an NVIDIA GPU, in about seven minutes, without network, Rust or a CUDA toolkit.
 #
 #   cargo xtask gpu-check                 where Rust is: builds what is needed into target/gpu-check
-#   tests/gpu/check.sh target/gpu-check   where the GPU is: runs it and prints one table
+#   tests/gpu/check.sh target/gpu-check [WORK]   where the GPU is: runs it and prints one table
+#
+# WORK is a folder on the disk that is to be measured, with 6 GB free; without it, the system's for temporary files.
 #
 # What runs: the test before a device's first use in every process, the model against the CPU, laws 1 to 5 on the device,
 # the kernels under a memory checker where one is installed, then resume, prefill, decode and snapshot with models of 1B and 8B
-# parameters whose random weights are made here. Models go to a temporary folder, 5 GB of it, and are removed.
+# parameters whose random weights are made here. Models go to a folder of its own in WORK, 5 GB of it, and are removed.
 set -euo pipefail
 
-built=$(cd "${1:?usage: check.sh FOLDER, which cargo xtask gpu-check has made}" && pwd)
-work=$(mktemp -d)
+built=$(cd "${1:?usage: check.sh FOLDER [WORK]: FOLDER is what cargo xtask gpu-check has made}" && pwd)
+work=$(mktemp -d -p "${2:-${TMPDIR:-/tmp}}")
 trap 'rm -rf "$work"' EXIT
-export REPRISE_TEST_GPU=1 TMPDIR="$work"
+# Every process below compiles the same kernels: once is enough, also where the home cannot be written.
+export REPRISE_TEST_GPU=1 TMPDIR="$work" CUDA_CACHE_PATH="$work/compiled"
 failed=0
 
 say() { printf '\n== %s\n' "$*"; }
@@ -43,8 +46,21 @@ if command -v nvidia-smi >/dev/null; then
 fi
 "$built/reprise-cli" engine devices
 
+say "the disk"
+case $(stat -f -c %T "$work") in
+    tmpfs | ramfs) printf 'left    %s is memory: what is said of the disk below is said of memory; name a folder on a disk\n' "$work" ;;
+esac
+if [ "$(df -Pk "$work" | awk 'NR == 2 { print $4 }')" -lt 6000000 ]; then
+    printf 'FAILED  less than 6 GB are free below %s: name another folder\n' "$work"
+    exit 1
+fi
+
 say "what it computes"
 check "the model against the CPU, in any chunk, restored" "$built/suite" device:: --test-threads 1
+if [ "$failed" = 1 ]; then
+    echo "left    everything else: the GPU cannot be used, or computes something else than the CPU"
+    exit 1
+fi
 check "laws 1 to 5" "$built/gpu" laws:: --test-threads 1
 if command -v compute-sanitizer >/dev/null; then
     check "memory checker" compute-sanitizer --error-exitcode 1 "$built/suite" device::logits --test-threads 1

@@ -47,6 +47,14 @@ pub(crate) fn run(command: BenchCommand, data_dir: Option<PathBuf>, output: &Out
         kv: command.kv(),
         device: command.device(),
     };
+    // What was measured must be what was asked for.
+    if let DeviceChoice::Cuda(_) = setup.device
+        && let Some(reason) = setup.device.open(num_threads).reason
+    {
+        return Err(Error::InvalidArgument(format!(
+            "the GPU cannot be measured: {reason}"
+        )));
+    }
     match &command {
         BenchCommand::Resume(flags) => resume::run(&setup, flags, output),
         BenchCommand::Edit(flags) => edit::run(&setup, flags, output),
