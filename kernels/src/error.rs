@@ -12,12 +12,16 @@ pub enum Error {
         reason: String,
     },
     /// The system gives no more memory.
-    #[error(
-        "the system gives no memory for {bytes} more bytes of keys and values; close other programs"
-    )]
+    #[error("there is no memory for {bytes} more bytes; close other programs")]
     Memory {
         /// Bytes asked for.
         bytes: usize,
+    },
+    /// The GPU's driver found no memory for what it needs itself.
+    #[error("the GPU has no memory left to {attempt}; close other programs that use it")]
+    DeviceMemory {
+        /// What was attempted.
+        attempt: &'static str,
     },
     /// The GPU's driver refused a call, or a kernel went wrong on the GPU: after the latter every call fails.
     #[error("the GPU failed to {attempt} ({reason}); try again, or choose the CPU in the settings")]

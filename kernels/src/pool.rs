@@ -18,6 +18,8 @@ pub(crate) use memory::Memory;
 
 /// Bytes of a chunk, as far as whole slots allow.
 const CHUNK_BYTES: usize = 16 << 20;
+/// Most bytes of a chunk in a device's memory, as far as whole slots allow.
+const DEVICE_CHUNK_BYTES: usize = 64 << 20;
 
 /// A pool of equal slots.
 #[derive(Debug)]
@@ -80,11 +82,12 @@ impl KvPool {
         layout: KvLayout,
         num_slots: usize,
     ) -> Result<Self> {
-        let pool = Self::new(layout, num_slots)?;
         let of = |num_layers| KvLayout {
             num_layers,
             ..layout
         };
+        let slot_bytes = of(num_layers.min(layout.num_layers)).slot_bytes();
+        let pool = Self::with_chunks(layout, num_slots, slots_per_device_chunk(slot_bytes))?;
         let rest = match layout.num_layers.saturating_sub(num_layers) {
             0 => None,
             rest => Some(Self::with_chunks(
@@ -376,6 +379,23 @@ impl KvPool {
         let reason = format!("{len} bytes for a slot of {}", self.layout.slot_bytes());
         Err(Error::argument(op, reason))
     }
+}
+
+/// Slots of a chunk in a device's memory, of which drivers give whole pages of 2 MiB: as few as leave less than a fiftieth of
+/// these unused, or what leaves the least.
+fn slots_per_device_chunk(slot_bytes: usize) -> usize {
+    const PAGE_BYTES: usize = 2 << 20;
+    let slot_bytes = slot_bytes.max(1);
+    let most = (DEVICE_CHUNK_BYTES / slot_bytes).max(1);
+    let unused = |slots: usize| {
+        let bytes = slots * slot_bytes;
+        (bytes.next_multiple_of(PAGE_BYTES) - bytes) as f64 / bytes as f64
+    };
+    let first = (CHUNK_BYTES / slot_bytes).clamp(1, most);
+    let all = first..=most;
+    let few = all.clone().find(|slots| unused(*slots) < 0.02);
+    let least = || all.min_by(|a, b| unused(*a).total_cmp(&unused(*b)));
+    few.or_else(least).unwrap_or(first)
 }
 
 #[cfg(test)]

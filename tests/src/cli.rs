@@ -47,6 +47,13 @@ impl Cli {
             .collect()
     }
 
+    /// Runs a command that must fail; what it says why.
+    pub fn refused(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().expect("reprise-cli starts");
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     /// Starts a command.
     pub fn start(&self, args: &[&str]) -> Running {
         let mut child = self

@@ -27,6 +27,7 @@ pub(crate) struct Device {
     pub(crate) recordings: Recordings,
     pub(crate) graphs: Vec<Vec<Launch>>,
     pub(crate) num_launches: u64,
+    num_allocations: u64,
     /// How often the context is held.
     pub(crate) num_contexts: usize,
     failed: Option<String>,
@@ -125,7 +126,13 @@ impl Device {
         self.check()?;
         self.recordings.check_thread("memory is asked for")?;
         let spills = setting("PTX_DRIVER_SPILLS", 0) == 1;
-        if bytes > self.free_bytes() && !spills {
+        self.num_allocations += 1;
+        if self.num_allocations == setting("PTX_DRIVER_REFUSES", 0) {
+            eprintln!("ptx-driver: {bytes} bytes are refused");
+            return Err(Fault::OutOfMemory);
+        }
+        let withheld = setting("PTX_DRIVER_WITHHELD_BYTES", 0) as usize;
+        if bytes > self.free_bytes().saturating_sub(withheld) && !spills {
             return Err(Fault::OutOfMemory);
         }
         let buffer = self.memory.uninitialised("allocated memory", bytes);

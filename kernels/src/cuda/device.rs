@@ -223,6 +223,14 @@ impl Device {
             .map_err(failed("copy its memory"))
     }
 
+    /// Gives an event back; who waits for it has been told what for.
+    pub(super) fn forget_event(&self, event: sys::CUevent) {
+        // SAFETY: the caller's, who uses it no more. A device that has failed has nobody to tell.
+        let _ = self
+            .enter()
+            .map(|()| unsafe { result::event::destroy(event) });
+    }
+
     /// Waits for everything that was launched.
     ///
     /// # Errors
@@ -267,10 +275,13 @@ impl Drop for Device {
     }
 }
 
-/// The error of a call that the driver refused.
+/// The error of a call that the driver refused. Code, graphs and copies take memory, too, and the device is well without it.
 fn failed(attempt: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::Device {
-        attempt,
-        reason: super::unavailable::name_of(error),
+    move |error| match error.0 {
+        sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::DeviceMemory { attempt },
+        _ => Error::Device {
+            attempt,
+            reason: super::unavailable::name_of(error),
+        },
     }
 }

@@ -130,7 +130,7 @@ impl Ring {
 /// As many pieces as the system gives.
 fn new_pieces() -> VecDeque<Piece> {
     let piece = |_| -> Result<Piece, DriverError> {
-        let free = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        let free = sleeping_event()?;
         // SAFETY: memory that is written here before anything else.
         let bytes = unsafe { result::malloc_host(PIECE_BYTES, PLAIN)? }.cast::<u8>();
         // SAFETY: just allocated.
@@ -138,4 +138,14 @@ fn new_pieces() -> VecDeque<Piece> {
         Ok(Piece { bytes, free })
     };
     (0..PIECES).map_while(|n| piece(n).ok()).collect()
+}
+
+/// An event that whoever waits for it sleeps until: the readers would spin on cores that check what others have read.
+fn sleeping_event() -> Result<sys::CUevent, DriverError> {
+    use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
+    let mut event = std::ptr::null_mut();
+    let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
+    // SAFETY: a place for the answer.
+    unsafe { sys::cuEventCreate(&mut event, flags) }.result()?;
+    Ok(event)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::sys;
 
 use super::Device;
 use crate::Result;
@@ -36,7 +36,6 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // SAFETY: our event. Who waits for it has been told what for.
-        let _ = unsafe { result::event::destroy(self.event) };
+        self.device.forget_event(self.event);
     }
 }

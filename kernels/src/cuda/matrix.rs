@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::buffer::Shared;
 use super::{Buffer, Device, Weights};
 use crate::layer::{Layer, Projection};
 use crate::{QuantizedMatrix, Result};
@@ -20,8 +21,18 @@ impl Matrix {
     /// # Errors
     /// When there is no memory for it.
     pub(crate) fn upload(device: &Arc<Device>, matrix: &QuantizedMatrix) -> Result<Matrix> {
+        Self::upload_to(&mut Shared::new(device, Self::sizes(matrix))?, matrix)
+    }
+
+    /// Bytes of its buffers.
+    fn sizes(matrix: &QuantizedMatrix) -> [usize; 2] {
         let (quants, scales) = matrix.bytes();
-        let buffers = [Buffer::of(device, quants)?, Buffer::of(device, scales)?];
+        [quants.len(), scales.len()]
+    }
+
+    fn upload_to(memory: &mut Shared, matrix: &QuantizedMatrix) -> Result<Matrix> {
+        let (quants, scales) = matrix.bytes();
+        let buffers = [memory.of(quants)?, memory.of(scales)?];
         Ok(Matrix {
             weights: Weights {
                 format: matrix.dtype(),
@@ -53,11 +64,11 @@ pub(super) struct ProjectionOnDevice {
 }
 
 impl ProjectionOnDevice {
-    fn upload(device: &Arc<Device>, projection: &Projection) -> Result<Self> {
+    fn upload_to(memory: &mut Shared, projection: &Projection) -> Result<Self> {
         let bias = projection.bias.as_deref();
         Ok(Self {
-            matrix: Matrix::upload(device, &projection.weight)?,
-            bias: bias.map(|bias| Buffer::floats(device, bias)).transpose()?,
+            matrix: Matrix::upload_to(memory, &projection.weight)?,
+            bias: bias.map(|bias| memory.floats(bias)).transpose()?,
         })
     }
 
@@ -88,24 +99,23 @@ impl LayerOnDevice {
     /// # Errors
     /// When there is no memory for it.
     pub(super) fn upload(device: &Arc<Device>, layer: &Layer) -> Result<Self> {
-        let norm = |values: &Vec<f32>| Buffer::floats(device, values);
-        let matrix = |matrix| Matrix::upload(device, matrix);
-        let projection = |projection| ProjectionOnDevice::upload(device, projection);
+        let mut memory = Shared::new(device, sizes(layer))?;
+        let memory = &mut memory;
         let head_norms = match &layer.head_norms {
-            Some((query, key)) => Some((norm(query)?, norm(key)?)),
+            Some((query, key)) => Some((memory.floats(query)?, memory.floats(key)?)),
             None => None,
         };
         Ok(Self {
-            attention_norm: norm(&layer.attention_norm)?,
-            query: projection(&layer.query)?,
-            key: projection(&layer.key)?,
-            value: projection(&layer.value)?,
-            output: matrix(&layer.output)?,
+            attention_norm: memory.floats(&layer.attention_norm)?,
+            query: ProjectionOnDevice::upload_to(memory, &layer.query)?,
+            key: ProjectionOnDevice::upload_to(memory, &layer.key)?,
+            value: ProjectionOnDevice::upload_to(memory, &layer.value)?,
+            output: Matrix::upload_to(memory, &layer.output)?,
             head_norms,
-            feed_forward_norm: norm(&layer.feed_forward_norm)?,
-            gate: matrix(&layer.gate)?,
-            up: matrix(&layer.up)?,
-            down: matrix(&layer.down)?,
+            feed_forward_norm: memory.floats(&layer.feed_forward_norm)?,
+            gate: Matrix::upload_to(memory, &layer.gate)?,
+            up: Matrix::upload_to(memory, &layer.up)?,
+            down: Matrix::upload_to(memory, &layer.down)?,
         })
     }
 
@@ -115,4 +125,23 @@ impl LayerOnDevice {
         let all = projections.into_iter().chain(matrices);
         all.map(Matrix::num_bytes).sum()
     }
+}
+
+/// Bytes of a layer's buffers.
+fn sizes(layer: &Layer) -> Vec<usize> {
+    let projections = [&layer.query, &layer.key, &layer.value];
+    let matrices = [&layer.output, &layer.gate, &layer.up, &layer.down];
+    let matrices = projections.map(|it| &it.weight).into_iter().chain(matrices);
+    let head_norms = layer
+        .head_norms
+        .iter()
+        .flat_map(|(query, key)| [query, key]);
+    let norms = [&layer.attention_norm, &layer.feed_forward_norm];
+    let vectors = norms.into_iter().chain(head_norms).map(Vec::len);
+    let biases = projections.into_iter().flat_map(|it| &it.bias);
+    let vectors = vectors.chain(biases.map(|bias| bias.len()));
+    matrices
+        .flat_map(Matrix::sizes)
+        .chain(vectors.map(|len| len * size_of::<f32>()))
+        .collect()
 }

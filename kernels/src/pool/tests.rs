@@ -196,3 +196,23 @@ fn a_slot_of_another_pool_is_taken_whole_or_in_parts() {
     let wider = KvPool::reserved(wider, 1).unwrap();
     assert!(pool.take_slot(0, &wider, 0).is_err());
 }
+
+#[test]
+fn chunks_of_a_device_leave_little_of_the_pages_that_drivers_give() {
+    const MIB: usize = 1 << 20;
+    // Slots of usual models: 8 heads of 128 in 32 layers as f16, q8 and q4; 28 and 36 layers as q8; one that is 3 heads of 64.
+    for slot_bytes in [
+        8 * MIB,
+        32 * 139_264,
+        32 * 73_728,
+        28 * 139_264,
+        36 * 139_264,
+        30 * 26_112,
+    ] {
+        let bytes = slots_per_device_chunk(slot_bytes) * slot_bytes;
+        let unused = bytes.next_multiple_of(2 * MIB) - bytes;
+        assert!(unused * 50 <= bytes, "{unused} of {bytes}");
+        assert!((12 * MIB..=64 * MIB).contains(&bytes), "{bytes}");
+    }
+    assert_eq!(slots_per_device_chunk(100 * MIB), 1, "never none");
+}

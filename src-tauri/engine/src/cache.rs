@@ -144,6 +144,11 @@ impl Cache {
         self.pool.reserve(self.slots_for_context())
     }
 
+    /// Takes the first stretch of the pool's memory: a GPU that has none is found out before a turn needs it.
+    pub(crate) fn reserve_first(&self) -> Result<()> {
+        Ok(self.pool.kv().reserve(0)?)
+    }
+
     /// Slots of as long a session as the model can have, and one to copy a partly matching block from.
     fn slots_for_context(&self) -> usize {
         self.model.config().context_length.div_ceil(BLOCK_TOKENS) + 1

@@ -126,6 +126,8 @@ impl DeviceList {
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     opened: Option<(DeviceChoice, Chosen)>,
+    /// Quarters of its room that are not counted on: the driver gave less than it said, or another program was faster.
+    pub(crate) withheld: u64,
 }
 
 /// What a choice gave.
@@ -156,6 +158,7 @@ impl Devices {
     /// Lets go of the device; whoever has it still has it.
     pub(crate) fn close(&mut self) {
         self.opened = None;
+        self.withheld = 0;
     }
 }
 

@@ -106,10 +106,21 @@ impl Error {
         )
     }
 
+    /// Whether memory was wanted that nobody gave: the machine's, or a GPU's.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        use kernels::Error::{DeviceMemory, Memory};
+        matches!(
+            self,
+            Self::Kernels(Memory { .. } | DeviceMemory { .. })
+                | Self::Model(models::Error::Kernel(Memory { .. } | DeviceMemory { .. }))
+        )
+    }
+
     /// Stable code to branch on.
     pub fn code(&self) -> &str {
         match self {
             error if error.is_of_device() => "gpu_failed",
+            error if error.is_of_memory() => "memory_full",
             Self::Remote { code, .. } => code,
             Self::ModelMissing(_) => "model_missing",
             Self::Model(_) => "model_broken",

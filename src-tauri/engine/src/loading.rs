@@ -27,7 +27,21 @@ impl Worker {
             return Ok(());
         }
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
-        let (chosen, plan) = self.choose(&path)?;
+        loop {
+            let (chosen, plan) = self.choose(&path)?;
+            let is_on_device = chosen.device.is_some();
+            match self.load_as(&path, chosen, plan) {
+                Err(error) if is_on_device && error.is_of_memory() => {
+                    tracing::warn!(%error, "less of the GPU's memory is counted on");
+                    self.devices.withheld += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Loads a model file as was chosen and planned.
+    fn load_as(&mut self, path: &Path, chosen: Chosen, plan: MemoryPlan) -> Result<()> {
         let least = least_pool_bytes(&plan);
         if least > plan.pool_bytes {
             return Err(Error::MemoryFull {
@@ -47,7 +61,7 @@ impl Worker {
             ..LoadOptions::default()
         };
         let team = Team::new(self.threads);
-        let model = Arc::new(Model::load_with(&path, team, &self.digests, options)?);
+        let model = Arc::new(Model::load_with(path, team, &self.digests, options)?);
         if let Some(note) = model.kv_note() {
             tracing::info!(note, "keys and values have another format");
         }
@@ -91,6 +105,7 @@ impl Worker {
         let mut cache = Cache::open(model, pool_bytes, Arc::clone(&self.store))?;
         if cache.model().device().is_some() {
             cache.keep_evicted(host_bytes(self.limits.host_bytes, Machine::now()))?;
+            cache.reserve_first()?;
         }
         let is_static = reserves_context(&self.desk.history(), cache.model().name())?;
         if is_static {
@@ -192,6 +207,17 @@ impl Worker {
             .map(|cache| cache.model().info().clone())
     }
 
+    /// After a turn for which a GPU's memory was not enough: the model goes, and with the next turn comes as the plan says then. Other
+    /// programs may have taken what it counted on.
+    pub(crate) fn leave_full_device(&mut self, error: &Error) {
+        let is_on_device = |cache: &Cache| cache.model().device().is_some();
+        if error.is_of_memory() && self.cache.as_ref().is_some_and(is_on_device) {
+            tracing::warn!(%error, "the model is loaded anew for the next turn");
+            self.unload();
+            self.devices.withheld += 1;
+        }
+    }
+
     fn plan(&self, path: &Path, device: Option<&Arc<Device>>) -> Result<MemoryPlan> {
         // A model is called as its file.
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -199,7 +225,8 @@ impl Worker {
         let held = self.cache.as_ref().map_or(0, Cache::device_bytes);
         let around = Circumstances {
             machine: match device {
-                Some(device) => Machine::of_device(device, held),
+                Some(device) => Machine::of_device(device, held)
+                    .map(|machine| machine.without(self.devices.withheld)),
                 None => Machine::now(),
             },
             is_on_device: device.is_some(),

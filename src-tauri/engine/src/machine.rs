@@ -39,6 +39,16 @@ impl Machine {
         })
     }
 
+    /// As if so many quarters of what this process could have of it were not there; at most all four.
+    pub(crate) fn without(self, quarters: u64) -> Machine {
+        let left = self.room_bytes() / 4 * 4u64.saturating_sub(quarters);
+        let available = left.saturating_sub(self.process_bytes);
+        Machine {
+            available_bytes: self.available_bytes.min(available),
+            ..self
+        }
+    }
+
     /// What this process could hold altogether: what is available, and what it has.
     pub fn room_bytes(&self) -> u64 {
         self.available_bytes.saturating_add(self.process_bytes)

@@ -6,7 +6,7 @@ use ts_rs::TS;
 
 use kernels::BLOCK_TOKENS;
 
-use crate::plan::{CONVERSATION_TOKENS, MemoryPlan};
+use crate::plan::{CONVERSATION_TOKENS, MemoryPlan, plannable_bytes};
 use crate::session::PREFILL_STEP_TOKENS;
 
 /// A part of the room that is left to what other programs may still take, so that as many layers fit the next time: blocks belong
@@ -32,7 +32,7 @@ impl Offload {
     /// For a model that is planned in a GPU's memory and does not fit there beside a conversation: as many layers as do, with their
     /// share of its keys and values. `None` where all fit, or the driver does not say.
     pub(crate) fn new(plan: &MemoryPlan, footprint: &Footprint) -> Option<Self> {
-        let room_bytes = plan.machine.filter(|_| plan.is_on_device)?.room_bytes();
+        let room_bytes = plannable_bytes(plan.machine.filter(|_| plan.is_on_device), true)?;
         let kv_bytes = conversation_bytes(plan);
         let needed_bytes = plan.loaded_bytes() + kv_bytes;
         if needed_bytes <= room_bytes {

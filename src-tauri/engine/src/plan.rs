@@ -30,6 +30,11 @@ const LEAST_POOL_BYTES: u64 = 64 << 20;
 const HOST_PART: u64 = 4;
 const MOST_HOST_BYTES: u64 = 16 << 30;
 
+/// What is left of a GPU's memory for the driver's own: code, recorded launches, and the ends of pages. Of this part of it, and at
+/// most so much.
+const DEVICE_PART: u64 = 32;
+const MOST_DEVICE_BYTES: u64 = 256 << 20;
+
 /// One way to keep keys and values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct KvSize {
@@ -208,7 +213,8 @@ impl MemoryPlan {
         let fixed = footprint.weights_bytes + scratch_bytes + beside;
         let kv_bytes = kv_bytes(context_tokens, kv.bytes_per_token);
         // What keys and values may take; what is measured now holds as long as other programs stay as they are.
-        let left = around.machine.map(|m| m.room_bytes().saturating_sub(fixed));
+        let left = plannable_bytes(around.machine, around.is_on_device);
+        let left = left.map(|bytes| bytes.saturating_sub(fixed));
         let pool_bytes = around
             .pool_bytes
             .unwrap_or_else(|| default_pool_bytes(left, most, kv.bytes_per_token));
@@ -258,8 +264,22 @@ impl MemoryPlan {
             kv,
         };
         plan.offload = Offload::new(&plan, footprint);
+        // The machine's memory comes as it is used, a GPU's in stretches that the pool is made of.
+        if let Some(left) = left.filter(|_| around.is_on_device) {
+            plan.pool_bytes = plan.pool_bytes.min(left);
+        }
         plan
     }
+}
+
+/// What this process may have of a memory; absent where the system does not say.
+pub(crate) fn plannable_bytes(machine: Option<Machine>, is_on_device: bool) -> Option<u64> {
+    let machine = machine?;
+    let kept = match is_on_device {
+        true => (machine.total_bytes / DEVICE_PART).min(MOST_DEVICE_BYTES),
+        false => 0,
+    };
+    Some(machine.room_bytes().saturating_sub(kept))
 }
 
 /// Bytes of blocks on their way from the pool to disk: as many whole ones as the writer may have, and at least one.

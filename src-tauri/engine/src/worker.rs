@@ -117,6 +117,7 @@ impl Worker {
             }),
             Err(error) => {
                 turn.emit(TurnEvent::from(&error));
+                self.leave_full_device(&error);
                 if error.is_of_device() {
                     return ControlFlow::Break(());
                 }

@@ -29,10 +29,10 @@ fn reason(list: &[Value]) -> &str {
 fn why_there_is_no_gpu_is_said() {
     let home = tempfile::tempdir().expect("folder");
     let ask = |driver: &[(&str, &str)]| cli(home.path(), driver).run(&["engine", "devices"]);
-    let old = ask(&[("PTX_DRIVER_VERSION", "12040")]);
+    let old = ask(&[("PTX_DRIVER_VERSION", "11040")]);
     assert_eq!(
         reason(&old),
-        "the NVIDIA driver is too old: it knows CUDA 12.4, and CUDA 13.0 is needed; install driver 580 or newer"
+        "the NVIDIA driver is too old: it knows CUDA 11.4, and CUDA 12.0 is needed; install driver 525 or newer"
     );
     assert_eq!(
         reason(&ask(&[("PTX_DRIVER_DEVICES", "0")])),
@@ -142,6 +142,21 @@ fn the_bench_measures_what_comes_back_from_the_machines_memory() {
 }
 
 #[test]
+fn the_bench_does_not_measure_the_cpu_for_a_gpu_that_was_named() {
+    let home = tempfile::tempdir().expect("folder");
+    Subject::TINY.install(&home.path().join("models"));
+    let cli = cli(home.path(), &[("PTX_DRIVER_DEVICES", "0")]);
+    let measure = |device| {
+        [
+            "bench", "decode", "--tokens", "2", "--runs", "1", "--device", device,
+        ]
+    };
+    let refused = cli.refused(&measure("cuda:0"));
+    assert!(refused.contains("no NVIDIA GPU was found"), "{refused}");
+    assert!(cli.run(&measure("auto"))[0]["tokens_per_s"].is_number());
+}
+
+#[test]
 fn the_plan_says_before_loading_what_the_gpu_has_room_for() {
     let home = tempfile::tempdir().expect("folder");
     Subject::TINY.install(&home.path().join("models"));
@@ -185,4 +200,29 @@ fn a_model_that_does_not_fit_has_its_first_layers_on_the_gpu_and_goes_on_after_a
         "of another number of layers"
     );
     assert!(replies[1].prefill.restored > 0);
+}
+
+#[test]
+fn a_driver_that_gives_less_than_it_said_gets_fewer_layers_or_none() {
+    let mut chat = chat();
+    let folder = tempfile::tempdir().expect("folder");
+    let mut layers_with = |withheld: &str| {
+        let driver = folder.path().join(withheld);
+        std::fs::create_dir(&driver).expect("folder");
+        let lines =
+            format!("export PTX_DRIVER_MEMORY_BYTES=8000000 PTX_DRIVER_WITHHELD_BYTES={withheld}");
+        chat.restart_as(engine_beside_driver(&driver, &lines));
+        let conversation = chat.new_conversation("");
+        chat.conversation = conversation;
+        assert!(!chat.say("Hello, and then?").text.is_empty());
+        let device = memory(&chat).device;
+        (device.name.is_some(), device.num_layers, device.reason)
+    };
+    assert_eq!(layers_with("0"), (true, None, None));
+    let (is_used, layers, reason) = layers_with("6500000");
+    assert!(is_used && layers == Some(1), "{layers:?}, {reason:?}");
+    let (is_used, _, reason) = layers_with("7900000");
+    assert!(!is_used, "{reason:?}");
+    let reason = reason.expect("why there is no GPU");
+    assert!(reason.contains("MiB free"), "{reason}");
 }

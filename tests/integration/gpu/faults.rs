@@ -36,17 +36,54 @@ fn a_gpu_that_falls_over_in_mid_reply_is_replaced_and_the_conversation_goes_on()
 }
 
 #[test]
-fn a_driver_that_gives_memory_of_the_host_is_not_asked_for_more_than_the_gpu_has() {
-    // The model fits, and the first stretch of the pool does not.
+fn a_gpu_with_little_room_is_asked_for_no_more_whatever_its_driver_would_give() {
+    // Less than the pool would be elsewhere.
     let lines = "export PTX_DRIVER_MEMORY_BYTES=12000000";
-    let ends = [lines.to_owned(), format!("{lines} PTX_DRIVER_SPILLS=1")].map(|lines| {
+    let texts = [lines.to_owned(), format!("{lines} PTX_DRIVER_SPILLS=1")].map(|lines| {
         let mut chat = chat();
         let folder = tempfile::tempdir().expect("folder");
         chat.restart_as(engine_beside_driver(folder.path(), &lines));
-        let end = chat.try_to_say("Hello").pop().expect("an end");
-        assert!(memory(&chat).device.name.is_some());
-        format!("{end:?}")
+        let text = chat.say("Hello").text;
+        let memory = memory(&chat);
+        assert!(memory.device.name.is_some(), "{:?}", memory.device);
+        assert_eq!(memory.device.num_layers, None, "{:?}", memory.device);
+        let held = memory.weights_bytes + memory.pool.reserved_bytes + memory.scratch_bytes;
+        assert!(held < 12_000_000, "{held}");
+        text
     });
-    assert_eq!(ends[0], ends[1]);
-    assert!(ends[0].contains("gives no memory"), "{}", ends[0]);
+    assert_eq!(texts[0], texts[1]);
+}
+
+#[test]
+fn memory_that_the_gpu_refuses_at_any_point_costs_at_most_a_turn_which_is_told_so() {
+    let mut chat = chat();
+    chat.max_tokens = 2;
+    let folder = tempfile::tempdir().expect("folder");
+    let (mut told, mut refused) = (0, 0);
+    for nth in 1.. {
+        let (driver, log) = (
+            folder.path().join(nth.to_string()),
+            folder.path().join("log"),
+        );
+        std::fs::create_dir(&driver).expect("folder");
+        let lines = format!("export PTX_DRIVER_REFUSES={nth}\nexec 2>{}", log.display());
+        chat.restart_as(engine_beside_driver(&driver, &lines));
+        let conversation = chat.new_conversation("");
+        chat.conversation = conversation;
+        let events = chat.try_to_say("Hello");
+        let is_told = |event: &TurnEvent| matches!(event, TurnEvent::Error { code, .. } if code == "memory_full");
+        if events.iter().any(is_told) {
+            told += 1;
+            assert!(!chat.say("And then?").text.is_empty(), "at {nth}");
+        } else {
+            let ends = |event: &TurnEvent| matches!(event, TurnEvent::Finished { .. });
+            assert!(events.iter().any(ends), "at {nth}: {events:?}");
+        }
+        let log = std::fs::read_to_string(log).expect("log");
+        if !log.contains("bytes are refused") {
+            break;
+        }
+        refused += 1;
+    }
+    assert!(refused > 10 && told > 1, "{told} of {refused}");
 }
