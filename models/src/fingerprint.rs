@@ -21,8 +21,16 @@ pub(crate) struct Identity {
     pub(crate) weights: [u8; 32],
     /// Digest of the tokenizer, which covers the BOS policy.
     pub(crate) tokenizer: [u8; 32],
-    /// Layers that a GPU computes, if one does: its last bits are others than the CPU's.
-    pub(crate) device_layers: Option<usize>,
+    /// The GPU's part, if there is one: its last bits are others than the CPU's.
+    pub(crate) on_device: Option<OnDevice>,
+}
+
+/// What a GPU computes.
+pub(crate) struct OnDevice {
+    /// Its compute capability, 80 for 8.0: another one may run other kernels, and its units that approximate round in their own way.
+    pub(crate) compute_capability: u32,
+    /// Layers, from the first on.
+    pub(crate) num_layers: usize,
 }
 
 impl Fingerprint {
@@ -36,7 +44,7 @@ impl Fingerprint {
         let Identity {
             weights,
             tokenizer,
-            device_layers,
+            on_device,
         } = identity;
         let mut text = String::from("reprise fingerprint 1\n");
         let mut line = |name: &str, value: String| {
@@ -84,10 +92,14 @@ impl Fingerprint {
             "numerics",
             format!("{}/{DECODER_NUMERICS}", kernels::numerics()),
         );
-        if let Some(num_layers) = device_layers {
+        if let Some(OnDevice {
+            compute_capability,
+            num_layers,
+        }) = on_device
+        {
             line(
                 "device",
-                format!("gpu/{DEVICE_NUMERICS}, {num_layers} layers"),
+                format!("gpu/{DEVICE_NUMERICS}, {compute_capability}, {num_layers} layers"),
             );
         }
         line("weights", blake3::Hash::from(*weights).to_hex().to_string());
@@ -151,20 +163,23 @@ mod tests {
         let identity = |weights: u8, tokenizer: u8| Identity {
             weights: [weights; 32],
             tokenizer: [tokenizer; 32],
-            device_layers: None,
+            on_device: None,
         };
         let of = |config: &ModelConfig, weights: u8, tokenizer: u8| {
             let layout = config.kv_layout(KvFormat::F16);
             Fingerprint::of(config, &layout, &identity(weights, tokenizer), None)
         };
         let mut all = vec![of(&base, 0, 0), of(&base, 1, 0), of(&base, 0, 1)];
-        for num_layers in [1, 2] {
-            let on_device = Identity {
-                device_layers: Some(num_layers),
+        for (compute_capability, num_layers) in [(75, 1), (75, 2), (80, 2), (86, 2)] {
+            let identity = Identity {
+                on_device: Some(OnDevice {
+                    compute_capability,
+                    num_layers,
+                }),
                 ..identity(0, 0)
             };
             let layout = base.kv_layout(KvFormat::F16);
-            all.push(Fingerprint::of(&base, &layout, &on_device, None));
+            all.push(Fingerprint::of(&base, &layout, &identity, None));
         }
         let variants: [fn(&mut ModelConfig); 9] = [
             |c| c.architecture = Architecture::Qwen3,

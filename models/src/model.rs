@@ -102,7 +102,13 @@ impl Model {
         let identity = Identity {
             weights: digests.digest(path)?,
             tokenizer: tokenizer.digest(),
-            device_layers: options.device.as_ref().map(|_| num_layers),
+            on_device: options
+                .device
+                .as_ref()
+                .map(|device| crate::fingerprint::OnDevice {
+                    compute_capability: device.compute_capability(),
+                    num_layers,
+                }),
         };
         let plain = Fingerprint::of(&config, &layout, &identity, None);
         let (decoder, balance) = match format.key.is_rotated() {

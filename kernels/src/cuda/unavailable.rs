@@ -40,6 +40,9 @@ pub enum Unavailable {
         "the NVIDIA driver does not work ({0}); restart the machine, or install the driver anew"
     )]
     Driver(String),
+    /// Somebody has the device for himself.
+    #[error("another program has the GPU for itself; close it")]
+    Taken,
     /// The device computes something else than the CPU.
     #[error("{name} failed its self-test: {reason}")]
     SelfTest {
@@ -54,6 +57,7 @@ impl Unavailable {
     pub(super) fn driver(error: DriverError) -> Self {
         match error.0 {
             sys::CUresult::CUDA_ERROR_NO_DEVICE => Self::NoDevice,
+            sys::CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Self::Taken,
             _ => Self::Driver(name_of(error)),
         }
     }
@@ -61,6 +65,8 @@ impl Unavailable {
 
 /// An error unless there is a driver that is new enough, which is then ready.
 pub(super) fn check_driver() -> Result<(), Unavailable> {
+    #[cfg(windows)]
+    search_no_foreign_folders();
     // SAFETY: loads the driver's library, whose initialisers are trusted as every program's that uses the GPU.
     if !unsafe { sys::is_culib_present() } {
         return Err(Unavailable::NoDriver);
@@ -74,6 +80,18 @@ pub(super) fn check_driver() -> Result<(), Unavailable> {
         return Err(Unavailable::DriverTooOld { found });
     }
     result::init().map_err(Unavailable::driver)
+}
+
+/// Looks for libraries in the system's folder and the program's own, and not where the process happens to run: the driver's is
+/// asked for by several names, which anybody could give to a file there.
+#[cfg(windows)]
+fn search_no_foreign_folders() {
+    use windows_sys::Win32::System::LibraryLoader::{
+        LOAD_LIBRARY_SEARCH_DEFAULT_DIRS, SetDefaultDllDirectories,
+    };
+    // SAFETY: takes no pointer.
+    let changed = unsafe { SetDefaultDllDirectories(LOAD_LIBRARY_SEARCH_DEFAULT_DIRS) };
+    debug_assert!(changed != 0);
 }
 
 /// A driver that lacks a function makes the binding panic; here that is a reason like others.
