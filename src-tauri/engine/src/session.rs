@@ -8,6 +8,7 @@ mod beside;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use kernels::cuda::Decoder;
 use kernels::{BLOCK_TOKENS, Phase};
 use models::{Model, Sampler};
 use store::{Block, BlockId, Prefill};
@@ -24,10 +25,15 @@ pub const PREFILL_STEP_TOKENS: usize = 2 * BLOCK_TOKENS;
 /// 128 tokens, which is one for each multiprocessor of a large GPU; these want several to hide what they wait for.
 pub(crate) const DEVICE_STEP_TOKENS: usize = 8 * BLOCK_TOKENS;
 
+/// The least compute capability whose attention is on tensor cores. Below it a step of many tokens far into a context takes small
+/// cards seconds, and Windows resets a card that does not answer for two.
+const TENSOR_CORES: u32 = 80;
+
 /// Tokens that one prefill step of a model takes.
 pub fn prefill_step_tokens(model: &Model) -> usize {
+    let is_fast = |of: &Decoder| of.device().compute_capability() >= TENSOR_CORES;
     match model.device() {
-        Some(_) if !model.is_on_both() => DEVICE_STEP_TOKENS,
+        Some(decoder) if is_fast(decoder) && !model.is_on_both() => DEVICE_STEP_TOKENS,
         _ => PREFILL_STEP_TOKENS,
     }
 }

@@ -125,6 +125,19 @@ fn a_gpu_takes_more_of_a_prompt_at_once_than_the_cpu() {
 }
 
 #[test]
+fn a_gpu_without_tensor_cores_takes_no_more_at_once_than_it_answers_in_time() {
+    let mut chat = chat();
+    let text = message_for_prompt(&chat, 140);
+    let folder = tempfile::tempdir().expect("folder");
+    let old = "export PTX_DRIVER_COMPUTE_CAPABILITY=75";
+    chat.restart_as(engine_beside_driver(folder.path(), old));
+    let events = chat.try_to_say(&text);
+    let is_step = |event: &TurnEvent| matches!(event, TurnEvent::Prefill { done: 128, .. });
+    assert!(events.iter().any(is_step), "{events:?}");
+    assert!(memory(&chat).device.name.is_some());
+}
+
+#[test]
 fn the_bench_measures_what_comes_back_from_the_machines_memory() {
     let home = tempfile::tempdir().expect("folder");
     Subject::TINY.install(&home.path().join("models"));
