@@ -7,6 +7,7 @@ use models::tiny::TinyModel;
 use models::{Architecture, trials};
 
 use crate::device::{device, write};
+use crate::support::default_model_path;
 
 /// How many trials a model takes, all of which the device stands.
 fn stood(model: &TinyModel, kv: &str) -> usize {
@@ -80,4 +81,21 @@ fn a_model_of_several_formats_is_tried_with_each() {
     };
     // The third layer has none that the second has not.
     assert_eq!(stood(&model, "q8"), 2);
+}
+
+#[test]
+fn a_right_device_stands_the_trial_of_models_that_are_wider_than_it() {
+    let model = TinyModel {
+        num_layers: 1,
+        hidden_size: 1024,
+        intermediate_size: 1280,
+        // Attention's output needs four of them for whole blocks of its format.
+        num_heads: 24,
+        num_kv_heads: 8,
+        ..TinyModel::wide(Architecture::Qwen2, 1, GgmlDType::Q4K)
+    };
+    assert_eq!(stood(&model, "q8"), 1);
+    for trial in trials(&default_model_path(), KvFormat::Q8).expect("trials") {
+        trial.run(&device(), &Team::new(2)).expect("it is right");
+    }
 }
