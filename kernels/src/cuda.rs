@@ -33,6 +33,7 @@ mod slots;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod unavailable;
 
 pub use attention::Attention;
@@ -53,4 +54,5 @@ pub use sample::{Cuts, UNDECIDED, sample_greedy, sample_top_k};
 pub use self_test::self_test;
 pub(crate) use slots::DeviceSlots;
 pub use slots::clear_tokens;
+pub use trial::{Formats, Trial};
 pub use unavailable::Unavailable;

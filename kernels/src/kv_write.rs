@@ -1,5 +1,7 @@
 //! Writing the keys and values of new tokens into their tiles (`layout` draws them).
 
+mod read;
+
 use half::{bf16, f16};
 
 use crate::cpu::{Path, widened};
@@ -7,6 +9,7 @@ use crate::hadamard::hadamard;
 use crate::kv_format::KvDtype;
 use crate::lanes::{GROUP, LANES};
 use crate::layout::{KvLayout, Side, TILE_TOKENS};
+pub(crate) use read::read;
 
 const MAX: f32 = 65_504.0;
 /// Adding it rounds to the nearest integer, ties to even, which then stands in the low bits.

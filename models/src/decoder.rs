@@ -304,7 +304,8 @@ impl OnHost {
     }
 }
 
-fn params(config: &ModelConfig) -> LayerParams {
+/// What all layers have in common besides their shapes.
+pub(crate) fn params(config: &ModelConfig) -> LayerParams {
     LayerParams {
         num_heads: config.num_heads,
         norm_eps: config.norm_eps,
@@ -315,6 +316,11 @@ fn params(config: &ModelConfig) -> LayerParams {
             softcap: None,
         },
     }
+}
+
+/// Whether a projection has a bias. Qwen 2 must have biases; the others may.
+pub(crate) fn has_bias(file: &GgufFile, config: &ModelConfig, projection: &str) -> bool {
+    config.architecture == Architecture::Qwen2 || file.has_tensor(&format!("{projection}.bias"))
 }
 
 /// What loading takes.
@@ -391,17 +397,12 @@ impl Load<'_> {
         })
     }
 
-    /// Qwen 2 must have biases; the others may.
     fn projection(&self, name: &str, rows: usize) -> Result<Projection> {
-        let bias = format!("{name}.bias");
-        let has_bias =
-            self.config.architecture == Architecture::Qwen2 || self.file.has_tensor(&bias);
         Ok(Projection {
             weight: self.matrix(&format!("{name}.weight"), rows, self.config.hidden_size)?,
-            bias: if has_bias {
-                Some(self.file.vector(&bias, rows)?)
-            } else {
-                None
+            bias: match has_bias(self.file, self.config, name) {
+                true => Some(self.file.vector(&format!("{name}.bias"), rows)?),
+                false => None,
             },
         })
     }

@@ -33,6 +33,7 @@ mod template;
 #[cfg(feature = "tiny")]
 pub mod tiny;
 mod tokenizer;
+mod trial;
 mod vocabulary;
 
 pub use config::{Architecture, ModelConfig, RopeScaling};
@@ -46,3 +47,4 @@ pub use sampler::{Sampler, SamplerConfig};
 pub use stop::StopStrings;
 pub use template::{ChatMessage, ChatTemplate, Role};
 pub use tokenizer::Tokenizer;
+pub use trial::trials;

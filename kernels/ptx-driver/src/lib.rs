@@ -13,10 +13,11 @@
 //!
 //! The device is described by the environment: `PTX_DRIVER_VERSION` (13000), `PTX_DRIVER_DEVICES` (1),
 //! `PTX_DRIVER_COMPUTE_CAPABILITY` (80), `PTX_DRIVER_MEMORY_BYTES` (1 GiB), `PTX_DRIVER_WITHHELD_BYTES` (0; of what it
-//! says is free, what it does not give), `PTX_DRIVER_REFUSES` (0; which
-//! of the calls for memory is refused, from 1), `PTX_DRIVER_SPILLS` (0; 1 gives more memory than it has, as a driver does that takes that
-//! of the host). `PTX_DRIVER_LAUNCHES` is the number of launches that
-//! succeed before one fails, as when a GPU falls over. `PTX_DRIVER_AHEAD` (kernels) says whether `kernels` or `copies` run as early
+//! says is free, what it does not give), `PTX_DRIVER_REFUSES` (0; which of the calls for memory is refused, from 1),
+//! `PTX_DRIVER_SPILLS` (0; 1 gives more memory than it has, as a driver does that takes that of the host).
+//! `PTX_DRIVER_LAUNCHES` is the number of launches that succeed before one fails, as when a GPU falls over. `PTX_DRIVER_WRONG` is
+//! how the names of kernels begin that compute wrongly: a bit is flipped in so many words of what each writes as
+//! `PTX_DRIVER_WRONG_WORDS` says (1). `PTX_DRIVER_AHEAD` (kernels) says whether `kernels` or `copies` run as early
 //! as they may, and the others as late as they may.
 
 mod calls;

@@ -246,6 +246,11 @@ impl Device {
             order: Order::Forward,
         };
         let ran = self.modules[module].run(&name, &launch, &mut self.memory);
-        ran.map_err(|error| format!("{name}: {error}"))
+        ran.map_err(|error| format!("{name}: {error}"))?;
+        if std::env::var("PTX_DRIVER_WRONG").is_ok_and(|wrong| name.starts_with(&wrong)) {
+            let words = setting("PTX_DRIVER_WRONG_WORDS", 1);
+            self.memory.spoil(words as usize);
+        }
+        Ok(())
     }
 }

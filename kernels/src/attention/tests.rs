@@ -1,7 +1,7 @@
 use super::*;
 use crate::hadamard::hadamard;
 use crate::kv_write::Rounded;
-use crate::kv_write::tests::read;
+use crate::kv_write::read;
 use crate::layout::{TILE_TOKENS, tests::formats};
 use crate::random::{bits, floats};
 use crate::{BLOCK_TOKENS, KvDtype, KvFormat, KvPool};

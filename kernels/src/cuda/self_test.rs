@@ -26,13 +26,13 @@ pub fn self_test(device: &Arc<Device>, team: &Team) -> std::result::Result<(), U
 
 fn compare(device: &Arc<Device>, team: &Team) -> Result<()> {
     let dtype = GgmlDType::Q4K;
-    let mut bytes = noise(ROWS * COLS / dtype.block_size() * dtype.type_size());
+    let mut bytes = noise(0, ROWS * COLS / dtype.block_size() * dtype.type_size());
     // The two scales of each block, as numbers of a usual size: 2⁻⁷ and 2⁻⁹.
     for block in bytes.chunks_exact_mut(dtype.type_size()) {
         block[..4].copy_from_slice(&[0x00, 0x20, 0x00, 0x18]);
     }
     let matrix = QuantizedMatrix::new(dtype, ROWS, COLS, &bytes, team, &mut Arena::default())?;
-    let x: Vec<f32> = noise(TOKENS * COLS)
+    let x: Vec<f32> = noise(0, TOKENS * COLS)
         .into_iter()
         .map(|byte| f32::from(byte) / 128.0 - 1.0)
         .collect();
@@ -122,9 +122,10 @@ fn check(got: &[f32], want: &[f32]) -> Result<()> {
     }
 }
 
-/// The same bytes each time, without a pattern: xorshift64* (Vigna, 2016).
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+/// The same bytes each time for a seed, without a pattern: xorshift64* (Vigna, 2016).
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    // An odd factor of an odd number: never 0.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * seed + 1);
     let next = || {
         state ^= state >> 12;
         state ^= state << 25;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::cpu::Path;
 use crate::kv_write::Rounded;
-use crate::kv_write::tests::read;
+use crate::kv_write::read;
 use crate::layout::tests::formats;
 use crate::layout::{Side, TILE_TOKENS};
 use crate::random::floats;

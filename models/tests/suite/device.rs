@@ -22,7 +22,7 @@ fn in_both_orders() -> [Arc<Device>; 2] {
         .clone()
 }
 
-fn device() -> Arc<Device> {
+pub fn device() -> Arc<Device> {
     let [device, _] = in_both_orders();
     device
 }
@@ -98,7 +98,7 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
     })
 }
 
-fn write(model: &TinyModel) -> (tempfile::TempDir, std::path::PathBuf) {
+pub fn write(model: &TinyModel) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tiny.gguf");
     // Keys are measured over no more than a context, and every instruction of that is interpreted.

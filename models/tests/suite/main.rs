@@ -11,3 +11,4 @@ mod kv_quality;
 mod oracle;
 mod support;
 mod template;
+mod trial;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use kernels::cuda::{self, Device, Unavailable};
-use kernels::{Team, cuda::self_test};
+use kernels::cuda::{self, Device, DeviceInfo, Trial, Unavailable, self_test};
+use kernels::{Error, Team};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
@@ -122,12 +122,22 @@ impl DeviceList {
     }
 }
 
-/// The device that was chosen, once it was asked for.
+/// The device that was chosen, once it was asked for, and how devices stood their trials.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     opened: Option<(DeviceChoice, Chosen)>,
     /// Quarters of its room that are not counted on: the driver gave less than it said, or another program was faster.
     pub(crate) withheld: u64,
+    /// They outlive a device that is closed.
+    tried: Vec<Tried>,
+}
+
+/// How a device stood a trial.
+#[derive(Debug)]
+struct Tried {
+    ordinal: usize,
+    trial: Trial,
+    failure: Option<Unavailable>,
 }
 
 /// What a choice gave.
@@ -153,6 +163,42 @@ impl Devices {
                 chosen
             }
         }
+    }
+
+    /// What is wrong with a device, if something is. `run` runs a trial there, each once: a GPU that computed wrongly is not trusted
+    /// again.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where there is none left on the device; the next one tries again.
+    pub(crate) fn try_out(
+        &mut self,
+        device: &DeviceInfo,
+        trials: &[Trial],
+        run: impl Fn(&Trial) -> Result<(), Error>,
+    ) -> Result<Option<Unavailable>, Error> {
+        for trial in trials {
+            let is_this = |it: &&Tried| (it.ordinal, &it.trial) == (device.ordinal, trial);
+            let failure = match self.tried.iter().find(is_this) {
+                Some(tried) => tried.failure.clone(),
+                None => {
+                    let failure = match run(trial) {
+                        Ok(()) => None,
+                        Err(error @ Error::Memory { .. }) => return Err(error),
+                        Err(error) => Some(failed(device, &error)),
+                    };
+                    self.tried.push(Tried {
+                        ordinal: device.ordinal,
+                        trial: trial.clone(),
+                        failure: failure.clone(),
+                    });
+                    failure
+                }
+            };
+            if failure.is_some() {
+                return Ok(failure);
+            }
+        }
+        Ok(None)
     }
 
     /// Lets go of the device; whoever has it still has it.
@@ -182,7 +228,16 @@ fn largest(threads: usize) -> Result<Arc<Device>, Unavailable> {
     first.or_else(|reason| opened.find_map(Result::ok).ok_or(reason))
 }
 
-fn said(opened: Result<Arc<Device>, Unavailable>) -> Chosen {
+/// A device that did not stand its trial.
+pub(crate) fn failed(device: &DeviceInfo, error: &Error) -> Unavailable {
+    Unavailable::SelfTest {
+        name: device.name.clone(),
+        reason: error.to_string(),
+    }
+}
+
+/// What is chosen where a device was to be opened, or tried, and what of it is told.
+pub(crate) fn said(opened: Result<Arc<Device>, Unavailable>) -> Chosen {
     match opened {
         Ok(device) => {
             tracing::info!(device = device.info().name, "the GPU is used");
@@ -209,7 +264,53 @@ fn tested(ordinal: usize, threads: usize) -> Result<Arc<Device>, Unavailable> {
 
 #[cfg(test)]
 mod tests {
-    use super::DeviceChoice;
+    use std::cell::Cell;
+
+    use kernels::cuda::{DeviceInfo, Trial};
+    use kernels::{Error, KvFormat, Result};
+    use models::Architecture;
+    use models::tiny::{self, TinyModel};
+
+    use super::{DeviceChoice, Devices};
+
+    fn trials(architecture: Architecture) -> Vec<Trial> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny.gguf");
+        tiny::write(&path, &TinyModel::new(architecture, 1)).unwrap();
+        models::trials(&path, KvFormat::Q8).unwrap()
+    }
+
+    #[test]
+    fn a_device_is_tried_once_with_each_kind_of_model_and_not_trusted_after_it_failed() {
+        let [llama, qwen] = [Architecture::Llama, Architecture::Qwen2].map(trials);
+        let info = |ordinal| DeviceInfo {
+            ordinal,
+            name: "A".into(),
+            compute_capability: 80,
+            memory_bytes: 1,
+        };
+        let (mut devices, runs) = (Devices::default(), Cell::new(0));
+        let mut ask = |ordinal, trials: &[Trial], outcome: fn() -> Result<()>| {
+            let run = |_: &Trial| {
+                runs.set(runs.get() + 1);
+                outcome()
+            };
+            let failure = devices.try_out(&info(ordinal), trials, run);
+            let failure = failure.map(|failure| failure.map(|reason| reason.to_string()));
+            (failure.ok(), runs.replace(0))
+        };
+        let wrong = || Err(Error::Unfilled);
+        assert_eq!(ask(0, &llama, || Ok(())), (Some(None), 1));
+        assert_eq!(ask(0, &llama, wrong), (Some(None), 0));
+        // Of another device, and with another model.
+        let said = "A failed its self-test: the keys and values before these tokens did not come";
+        assert_eq!(ask(1, &llama, wrong), (Some(Some(said.into())), 1));
+        assert_eq!(ask(1, &llama, || Ok(())), (Some(Some(said.into())), 0));
+        // What has no memory has not failed.
+        let full = || Err(Error::Memory { bytes: 1 });
+        assert_eq!(ask(0, &qwen, full), (None, 1));
+        assert_eq!(ask(0, &qwen, || Ok(())), (Some(None), 1));
+    }
 
     #[test]
     fn a_choice_is_read_as_it_is_written_and_others_are_refused() {

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kernels::cuda::Device;
+use kernels::cuda::{Device, Trial};
 use kernels::{BLOCK_TOKENS, KvFormat, Team};
 use models::{Footprint, LoadOptions, Model, ModelInfo};
 
 use crate::cache::Cache;
-use crate::device::Chosen;
+use crate::device::{self, Chosen};
 use crate::limits::{MemoryLimits, reserve_context, reserves_context};
 use crate::machine::{self, Machine};
 use crate::memory::{MemoryStats, Released};
@@ -75,9 +75,36 @@ impl Worker {
         Ok(())
     }
 
-    /// What is to run a model file, and the plan for it: the chosen GPU; where the model does not fit into its memory, the GPU for
-    /// its first layers, as many as fit; the CPU where there is no GPU, or not even room for one layer.
+    /// What is to run a model file, and the plan for it: what there is room for, unless it is a GPU that computes such a model
+    /// otherwise than the CPU does.
     fn choose(&mut self, path: &Path) -> Result<(Chosen, MemoryPlan)> {
+        let (chosen, plan) = self.fit(path)?;
+        let Some(device) = &chosen.device else {
+            return Ok((chosen, plan));
+        };
+        // Before the model is there: a GPU that falls over has cost nothing yet, and what keys are balanced by is measured by
+        // kernels that are known to be right.
+        let trials = models::trials(path, self.limits.kv.0)?;
+        let info = device.info();
+        let threads = self.threads;
+        let run = |trial: &Trial| trial.run(device, &Team::new(threads));
+        let mut tried = self.devices.try_out(info, &trials, run);
+        if tried.is_err() && self.cache.is_some() {
+            // The model that is there has the memory.
+            self.unload();
+            tried = self.devices.try_out(info, &trials, run);
+        }
+        let reason = match tried {
+            Ok(None) => return Ok((chosen, plan)),
+            Ok(Some(reason)) => reason,
+            Err(error) => device::failed(info, &error),
+        };
+        Ok((device::said(Err(reason)), self.plan(path, None)?))
+    }
+
+    /// What there is room for: the chosen GPU; where the model does not fit into its memory, the GPU for its first layers, as many
+    /// as fit; the CPU where there is no GPU, or not even room for one layer.
+    fn fit(&mut self, path: &Path) -> Result<(Chosen, MemoryPlan)> {
         let mut chosen = self.devices.get(self.limits.device, self.threads);
         let Some(device) = &chosen.device else {
             return Ok((chosen, self.plan(path, None)?));

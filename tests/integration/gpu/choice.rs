@@ -71,9 +71,10 @@ fn a_gpu_that_cannot_be_used_leaves_the_cpu_to_answer() {
             .to_owned()
     };
     let without = answer(&[("PTX_DRIVER_DEVICES", "0")]);
-    // It falls over in its self-test; it is older than all kernels; its driver is.
+    // It falls over in its self-test, or in its trial; it is older than all kernels; its driver is.
     for broken in [
         ("PTX_DRIVER_LAUNCHES", "1"),
+        ("PTX_DRIVER_LAUNCHES", "12"),
         ("PTX_DRIVER_COMPUTE_CAPABILITY", "61"),
         ("PTX_DRIVER_VERSION", "11080"),
         // Not even a layer fits.

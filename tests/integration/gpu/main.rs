@@ -4,6 +4,7 @@
 mod choice;
 mod faults;
 mod laws;
+mod trial;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

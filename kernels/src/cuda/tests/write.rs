@@ -146,7 +146,7 @@ fn a_nan_is_not_hidden() {
         run(&launch, &mut memory, 75, ORDERS[0]);
         for side in [Side::Key, Side::Value] {
             let tile = &memory.bytes(sequence.slots[0])[layout.tile(side, 1, 0, 0)];
-            let got = crate::kv_write::tests::read(&layout, side, tile, 9);
+            let got = crate::kv_write::read(&layout, side, tile, 9);
             assert!(got.iter().any(|x| x.is_nan()), "{format} {side:?}");
         }
     }
