@@ -54,7 +54,8 @@ fn computed_on(device: &DeviceUse) -> String {
                 _ => name.clone(),
             };
             let (free, total) = (bytes(device.free_bytes), bytes(device.total_bytes));
-            format!("{part}, {free} of {total} free")
+            let note = device.note.iter().map(|note| format!("; {note}"));
+            format!("{part}, {free} of {total} free") + &note.collect::<String>()
         }
         (None, Some(reason)) => format!("the CPU: {reason}"),
         (None, None) => "the CPU".into(),

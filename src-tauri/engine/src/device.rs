@@ -97,6 +97,22 @@ pub struct DeviceUse {
     pub total_bytes: u64,
     /// What of it nobody holds, in bytes.
     pub free_bytes: u64,
+    /// What makes it slow; absent where nothing is known to.
+    pub note: Option<String>,
+}
+
+/// What is said where a GPU's memory is full that the plan left a part of: other programs have taken it. Windows gives out more than
+/// there is, and moves parts of it into the machine's memory, which kernels then read at the speed of the link; elsewhere the
+/// driver refuses.
+pub(crate) fn crowded(total_bytes: u64, free_bytes: u64, is_windows: bool) -> Option<String> {
+    /// A quarter of what the plan leaves.
+    const PART: u64 = 128;
+    let is_full = total_bytes > 0 && free_bytes < total_bytes / PART;
+    (is_windows && is_full).then(|| {
+        "other programs have filled the GPU's memory, and Windows may have moved a part of the model into the machine's, \
+         from where it is slow; close programs that use the GPU"
+            .to_owned()
+    })
 }
 
 impl DeviceList {
@@ -169,7 +185,7 @@ impl Devices {
     /// again.
     ///
     /// # Errors
-    /// [`Error::Memory`] where there is none left on the device; the next one tries again.
+    /// [`Error::Memory`] or [`Error::DeviceMemory`] where there is none left on the device; the next one tries again.
     pub(crate) fn try_out(
         &mut self,
         device: &DeviceInfo,
@@ -183,7 +199,9 @@ impl Devices {
                 None => {
                     let failure = match run(trial) {
                         Ok(()) => None,
-                        Err(error @ Error::Memory { .. }) => return Err(error),
+                        Err(error @ (Error::Memory { .. } | Error::DeviceMemory { .. })) => {
+                            return Err(error);
+                        }
                         Err(error) => Some(failed(device, &error)),
                     };
                     self.tried.push(Tried {
@@ -229,7 +247,7 @@ fn largest(threads: usize) -> Result<Arc<Device>, Unavailable> {
 }
 
 /// A device that did not stand its trial.
-pub(crate) fn failed(device: &DeviceInfo, error: &Error) -> Unavailable {
+fn failed(device: &DeviceInfo, error: &Error) -> Unavailable {
     Unavailable::SelfTest {
         name: device.name.clone(),
         reason: error.to_string(),
@@ -271,7 +289,7 @@ mod tests {
     use models::Architecture;
     use models::tiny::{self, TinyModel};
 
-    use super::{DeviceChoice, Devices};
+    use super::{DeviceChoice, Devices, crowded};
 
     fn trials(architecture: Architecture) -> Vec<Trial> {
         let folder = tempfile::tempdir().unwrap();
@@ -320,5 +338,14 @@ mod tests {
         for wrong in ["", "gpu", "cuda", "cuda:", "cuda:-1", "CPU"] {
             assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_full_gpu_is_told_where_windows_gives_out_more_than_there_is() {
+        let gib = 1 << 30;
+        assert!(crowded(8 * gib, gib / 32, true).is_some());
+        assert_eq!(crowded(8 * gib, gib / 4, true), None, "as the plan leaves");
+        assert_eq!(crowded(8 * gib, 0, false), None, "there it is refused");
+        assert_eq!(crowded(0, 0, true), None, "the driver does not say");
     }
 }

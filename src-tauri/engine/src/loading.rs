@@ -94,12 +94,15 @@ impl Worker {
             self.unload();
             tried = self.devices.try_out(info, &trials, run);
         }
-        let reason = match tried {
+        let without = match tried {
             Ok(None) => return Ok((chosen, plan)),
-            Ok(Some(reason)) => reason,
-            Err(error) => device::failed(info, &error),
+            Ok(Some(reason)) => device::said(Err(reason)),
+            Err(error) => Chosen {
+                reason: Some(format!("{} cannot be tried out: {error}", info.name)),
+                ..Chosen::default()
+            },
         };
-        Ok((device::said(Err(reason)), self.plan(path, None)?))
+        Ok((without, self.plan(path, None)?))
     }
 
     /// What there is room for: the chosen GPU; where the model does not fit into its memory, the GPU for its first layers, as many

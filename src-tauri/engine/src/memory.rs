@@ -9,7 +9,7 @@ use ts_rs::TS;
 
 use crate::PREFILL_STEP_TOKENS;
 use crate::cache::Cache;
-use crate::device::DeviceUse;
+use crate::device::{DeviceUse, crowded};
 use crate::machine::Machine;
 use crate::plan;
 use crate::writer::lock;
@@ -151,12 +151,15 @@ fn device_use(cache: &Cache) -> DeviceUse {
         };
     };
     let memory = decoder.device().memory().ok();
+    let (total_bytes, free_bytes) =
+        memory.map_or((0, 0), |memory| (memory.total_bytes, memory.free_bytes));
     DeviceUse {
         name: Some(decoder.device().info().name.clone()),
         reason: cache.cpu_reason.clone(),
         num_layers: cache.device_layers,
-        total_bytes: memory.map_or(0, |memory| memory.total_bytes),
-        free_bytes: memory.map_or(0, |memory| memory.free_bytes),
+        total_bytes,
+        free_bytes,
+        note: crowded(total_bytes, free_bytes, cfg!(windows)),
     }
 }
 

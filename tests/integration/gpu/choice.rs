@@ -233,10 +233,10 @@ fn a_driver_that_gives_less_than_it_said_gets_fewer_layers_or_none() {
         (device.name.is_some(), device.num_layers, device.reason)
     };
     assert_eq!(layers_with("0"), (true, None, None));
-    let (is_used, layers, reason) = layers_with("6500000");
-    assert!(is_used && layers == Some(1), "{layers:?}, {reason:?}");
+    let (is_used, _, reason) = layers_with("5500000");
+    assert!(is_used, "{reason:?}");
     let (is_used, _, reason) = layers_with("7900000");
     assert!(!is_used, "{reason:?}");
     let reason = reason.expect("why there is no GPU");
-    assert!(reason.contains("MiB free"), "{reason}");
+    assert!(reason.contains("there is no memory for"), "{reason}");
 }

@@ -159,3 +159,12 @@ test('a GPU is chosen, and its memory is what is shown', async () => {
   await app.memory.refresh();
   await waitFor(() => expect(screen.getByTestId('device').textContent?.trim()).toBe('Computed on the CPU'));
 });
+
+test('a GPU whose memory others have filled is said to be slow', async () => {
+  const { app, backend } = await start('empty,fast,gpu');
+  const stats = await backend.memoryStats();
+  vi.spyOn(backend, 'memoryStats').mockResolvedValue({ ...stats, device: { ...stats.device, note: 'other programs have filled it' } });
+  app.settingsOpen = true;
+  render(Root, { app });
+  await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('in its memory: other programs have filled it'));
+});

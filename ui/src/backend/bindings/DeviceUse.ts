@@ -23,4 +23,8 @@ total_bytes: number,
 /**
  * What of it nobody holds, in bytes.
  */
-free_bytes: number, };
+free_bytes: number, 
+/**
+ * What makes it slow; absent where nothing is known to.
+ */
+note: string | null, };

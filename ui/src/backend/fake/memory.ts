@@ -65,7 +65,7 @@ export class FakeMemory {
       disk: { budget_bytes: this.disk(), reserved_bytes: cachedTokens * this.perToken(), active_bytes: 0, cached_bytes: cachedTokens * this.perToken() },
       machine: MACHINE,
       others_bytes: 4e9,
-      device: model ? this.device() : { name: null, reason: null, num_layers: null, total_bytes: 0, free_bytes: 0 },
+      device: model ? this.device() : { name: null, reason: null, num_layers: null, total_bytes: 0, free_bytes: 0, note: null },
     };
   }
 
@@ -74,8 +74,8 @@ export class FakeMemory {
   }
 
   private device(): DeviceUse {
-    if (this.hasGpu && this.limits.device !== 'cpu') return { name: GPU.name, reason: null, num_layers: null, total_bytes: GPU.memory_bytes, free_bytes: 9e9 };
-    return { name: null, reason: this.limits.device === 'cpu' ? null : NO_GPU, num_layers: null, total_bytes: 0, free_bytes: 0 };
+    if (this.hasGpu && this.limits.device !== 'cpu') return { name: GPU.name, reason: null, num_layers: null, total_bytes: GPU.memory_bytes, free_bytes: 9e9, note: null };
+    return { name: null, reason: this.limits.device === 'cpu' ? null : NO_GPU, num_layers: null, total_bytes: 0, free_bytes: 0, note: null };
   }
 
   private reserved(model: ModelEntry, context = 8192): number {
