@@ -12,6 +12,8 @@ export class UnsentKeeper {
   /** What changed since it was kept, by place. */
   private readonly changed = new Map<string, Unsent>();
   private timer: ReturnType<typeof setTimeout> | undefined;
+  /** One write after the other: the last one must come last. */
+  private writing: Promise<void> = Promise.resolve();
 
   constructor(private readonly backend: Backend) {}
 
@@ -43,9 +45,13 @@ export class UnsentKeeper {
   }
 
   /** Writes what was noted. */
-  async keep(): Promise<void> {
+  keep(): Promise<void> {
     clearTimeout(this.timer);
     this.timer = undefined;
+    return (this.writing = this.writing.then(() => this.write()));
+  }
+
+  private async write(): Promise<void> {
     // Nothing is written over what was not read.
     await this.load();
     if (!this.loaded) return;

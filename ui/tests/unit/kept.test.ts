@@ -194,3 +194,24 @@ test('a conversation that was not opened keeps its words while it is deleted', a
   await next.openConversation(chat.id);
   expect(next.draft).toBe('A thought.');
 });
+
+test('what is written last is kept last, however long a write takes', async () => {
+  const { app, backend, chat } = await start();
+  const keep = backend.keepUnsent.bind(backend);
+  let slow = true;
+  vi.spyOn(backend, 'keepUnsent').mockImplementation(async (unsent) => {
+    if (slow) {
+      slow = false;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await keep(unsent);
+  });
+  app.write('Half');
+  const first = app.unsent.keep();
+  await vi.waitFor(() => expect(backend.keepUnsent).toHaveBeenCalled());
+  app.write('Half a thought');
+  await Promise.all([first, app.unsent.keep()]);
+  const next = await nextWindow(app);
+  await next.openConversation(chat.id);
+  expect(next.draft).toBe('Half a thought');
+});
