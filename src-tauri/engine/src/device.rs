@@ -10,6 +10,8 @@ use kernels::{Error, Team};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use crate::plan::left_to_driver;
+
 /// What is to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(try_from = "String", into = "String")]
@@ -105,9 +107,8 @@ pub struct DeviceUse {
 /// there is, and moves parts of it into the machine's memory, which kernels then read at the speed of the link; elsewhere the
 /// driver refuses.
 pub(crate) fn crowded(total_bytes: u64, free_bytes: u64, is_windows: bool) -> Option<String> {
-    /// A quarter of what the plan leaves.
-    const PART: u64 = 128;
-    let is_full = total_bytes > 0 && free_bytes < total_bytes / PART;
+    // The driver itself takes less than the rest of what is left to it.
+    let is_full = free_bytes < left_to_driver(total_bytes) / 4;
     (is_windows && is_full).then(|| {
         "other programs have filled the GPU's memory, and Windows may have moved a part of the model into the machine's, \
          from where it is slow; close programs that use the GPU"
@@ -290,6 +291,7 @@ mod tests {
     use models::tiny::{self, TinyModel};
 
     use super::{DeviceChoice, Devices, crowded};
+    use crate::plan::left_to_driver;
 
     fn trials(architecture: Architecture) -> Vec<Trial> {
         let folder = tempfile::tempdir().unwrap();
@@ -344,7 +346,10 @@ mod tests {
     fn a_full_gpu_is_told_where_windows_gives_out_more_than_there_is() {
         let gib = 1 << 30;
         assert!(crowded(8 * gib, gib / 32, true).is_some());
-        assert_eq!(crowded(8 * gib, gib / 4, true), None, "as the plan leaves");
+        for total in [8 * gib, 80 * gib] {
+            let left = left_to_driver(total);
+            assert_eq!(crowded(total, left, true), None, "as the plan leaves");
+        }
         assert_eq!(crowded(8 * gib, 0, false), None, "there it is refused");
         assert_eq!(crowded(0, 0, true), None, "the driver does not say");
     }

@@ -272,11 +272,16 @@ impl MemoryPlan {
     }
 }
 
+/// What the plan leaves of a GPU's memory.
+pub(crate) fn left_to_driver(total_bytes: u64) -> u64 {
+    (total_bytes / DEVICE_PART).min(MOST_DEVICE_BYTES)
+}
+
 /// What this process may have of a memory; absent where the system does not say.
 pub(crate) fn plannable_bytes(machine: Option<Machine>, is_on_device: bool) -> Option<u64> {
     let machine = machine?;
     let kept = match is_on_device {
-        true => (machine.total_bytes / DEVICE_PART).min(MOST_DEVICE_BYTES),
+        true => left_to_driver(machine.total_bytes),
         false => 0,
     };
     Some(machine.room_bytes().saturating_sub(kept))
