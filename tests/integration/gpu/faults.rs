@@ -74,6 +74,8 @@ fn memory_that_the_gpu_refuses_at_any_point_costs_at_most_a_turn_which_is_told_s
         let is_told = |event: &TurnEvent| matches!(event, TurnEvent::Error { code, .. } if code == "memory_full");
         if events.iter().any(is_told) {
             told += 1;
+            let loaded = chat.engine().loaded().expect("engine");
+            assert!(loaded.is_none(), "it is planned anew for the next turn");
             assert!(!chat.say("And then?").text.is_empty(), "at {nth}");
         } else {
             let ends = |event: &TurnEvent| matches!(event, TurnEvent::Finished { .. });
