@@ -1,6 +1,7 @@
 // A reply grows at its end. Blocks before the last one are finished and keep their HTML; only the tail is parsed again.
 import type { Token, Tokens } from 'marked';
 import { marked, plain, renderItem, renderTokens } from './render';
+import { lexPart } from './sources';
 import { isTangled } from './tangle';
 
 export interface Block {
@@ -13,6 +14,7 @@ export interface Block {
 const LONGEST = 400_000;
 
 const DEFINITION = /^ {0,3}\[[^\]\n]+\]:/m;
+const FORMULA = /^ {0,3}(?:\$\$|\\\[|\\begin\{)/m;
 const FENCE_END = /\n[ \t]*(?:`{3,}|~{3,})\s*$/;
 
 export class MarkdownBlocks {
@@ -41,17 +43,17 @@ export class MarkdownBlocks {
     if (!source.trim()) return [];
     if (source.length > LONGEST || isTangled(source)) return [{ start: from, html: plain(source) }];
     try {
-      return this.lex(source, from);
+      return this.lex(source, text, from);
     } catch {
       return [{ start: from, html: plain(source) }];
     }
   }
 
-  private lex(source: string, from: number): Block[] {
+  private lex(source: string, whole: string, from: number): Block[] {
     const blocks: Block[] = [];
     // The raw texts of the tokens add up to the source, so positions can be counted on them.
     let start = from;
-    for (const token of marked.lexer(source)) {
+    for (const token of lexPart(marked, source, whole)) {
       if (token.type !== 'space' && token.type !== 'def') blocks.push({ start, html: this.render(token) });
       start += token.raw.length;
     }
@@ -80,7 +82,7 @@ export class MarkdownBlocks {
   }
 }
 
-/** Whether the whole text reads otherwise than its blocks one by one: a link may be defined after its use. */
+/** Whether the whole text reads otherwise than its blocks one by one: a link may be defined after its use, a formula may hold blank lines. */
 function changesBefore(text: string): boolean {
-  return DEFINITION.test(text) || text.length > LONGEST || isTangled(text);
+  return DEFINITION.test(text) || FORMULA.test(text) || text.length > LONGEST || isTangled(text);
 }

@@ -4,31 +4,66 @@ import type { MarkedExtension, Tokens } from 'marked';
 import { escapeHtml } from './highlight';
 
 const BLOCK = /^ {0,3}(?:\$\$([\s\S]{1,2000}?)\$\$|\\\[([\s\S]{1,2000}?)\\\])[ \t]*(?:\n+|$)/;
+// One that is still being written: its sign stands alone on its line, and no line after it is blank.
+const OPEN = /^ {0,3}(?:\$\$|\\\[)[ \t]*\n((?:[^\n]*\S[^\n]*(?:\n|$))+)$/;
 // A dollar is money, or a name in a shell, unless it stands close to what it encloses and no letter or number follows.
 const INLINE = /^(?:\\\(([\s\S]{1,2000}?)\\\)|\\\[([\s\S]{1,2000}?)\\\]|\$\$([^$`]{1,2000}?)\$\$|\$(?![\s$])([^$`\n]{0,500}?[^\s$`\\])\$(?![\w$]))/;
 
+const ENVIRONMENT = /^ {0,3}\\begin\{([A-Za-z]{1,20}\*?)\}/;
+const LONGEST_ENVIRONMENT = 8000;
+const BLANK_LINE = /\n[ \t]*(?:\n|$)/;
+
 const source = (match: RegExpExecArray) => match.slice(1).find((part) => part !== undefined)?.trim() ?? '';
 const at = (found: number, offset = 0) => (found === -1 ? undefined : found + offset);
+
+/** A bare `\begin{…}` up to its `\end`. There is no blank line in one: where none closes it, it is open and ends with its lines. */
+function environment(text: string): { raw: string; closed: boolean } | undefined {
+  const name = ENVIRONMENT.exec(text)?.[1];
+  if (name === undefined) return undefined;
+  const rest = text.slice(0, LONGEST_ENVIRONMENT);
+  const blank = BLANK_LINE.exec(rest);
+  const within = blank ? rest.slice(0, blank.index) : rest;
+  let depth = 0;
+  for (const sign of within.matchAll(/\\(begin|end)\{([A-Za-z]+\*?)\}/g)) {
+    if (sign[2] !== name) continue;
+    depth += sign[1] === 'begin' ? 1 : -1;
+    if (depth === 0) return { raw: within.slice(0, sign.index + sign[0].length), closed: true };
+  }
+  return { raw: within, closed: false };
+}
+
+/** The environment as a block: alone on its lines, or still open. */
+function environmentBlock(text: string): Tokens.Generic | undefined {
+  const found = environment(text);
+  if (!found) return undefined;
+  const after = /^[ \t]*[.,;]?[ \t]*(?:\n+|$)/.exec(text.slice(found.raw.length))?.[0];
+  if (after === undefined && found.closed) return undefined;
+  return { type: 'formulaBlock', raw: found.raw + (after ?? ''), text: (found.raw + (after ?? '')).trim() };
+}
 
 export const formulas: MarkedExtension = {
   extensions: [
     {
       name: 'formulaBlock',
       level: 'block',
-      start: (text) => at(text.search(/\n {0,3}(?:\$\$|\\\[)/), 1),
+      start: (text) => at(text.search(/\n {0,3}(?:\$\$|\\\[|\\begin\{)/), 1),
       tokenizer(text) {
         const match = BLOCK.exec(text);
-        return match ? { type: 'formulaBlock', raw: match[0], text: source(match) } : undefined;
+        if (match) return { type: 'formulaBlock', raw: match[0], text: source(match) };
+        const open = OPEN.exec(text);
+        return open ? { type: 'formulaBlock', raw: open[0], text: open[1].trim() } : environmentBlock(text);
       },
       renderer: ({ text }: Tokens.Generic) => `<pre class="formula" dir="ltr" tabindex="0" role="region" aria-label="Formula"><code>${escapeHtml(text)}</code></pre>\n`,
     },
     {
       name: 'formula',
       level: 'inline',
-      start: (text) => at(text.search(/\\[([]|\$/)),
+      start: (text) => at(text.search(/\\[([]|\\begin\{|\$/)),
       tokenizer(text) {
         const match = INLINE.exec(text);
-        return match ? { type: 'formula', raw: match[0], text: source(match) } : undefined;
+        if (match) return { type: 'formula', raw: match[0], text: source(match) };
+        const found = environment(text);
+        return found?.closed ? { type: 'formula', raw: found.raw, text: found.raw.trim() } : undefined;
       },
       renderer: ({ text }: Tokens.Generic) => `<code class="formula" dir="ltr">${escapeHtml(text)}</code>`,
     },

@@ -4,6 +4,8 @@ import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens } from 'marked';
 import { formulas } from './formula';
 import { escapeHtml, highlight, highlightStart } from './highlight';
+import { scripts } from './scripts';
+import { sources } from './sources';
 
 // Inline tags that models write in Markdown, taken only bare: no attributes.
 const BARE_TAG = /^<(\/?)(br|sub|sup|kbd|mark)\s*\/?>$/i;
@@ -55,7 +57,7 @@ export const marked = new Marked({
   },
 });
 
-marked.use(formulas);
+marked.use(formulas, sources, ...scripts);
 
 type Parser = { parseInline(tokens: Token[]): string };
 
