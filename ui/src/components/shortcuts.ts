@@ -3,7 +3,7 @@ import type { App } from '../state/app.svelte';
 
 /** The keys that work anywhere in the window. */
 export function handleShortcut(event: KeyboardEvent, app: App): void {
-  if (event.defaultPrevented || event.isComposing) return;
+  if (event.defaultPrevented) return;
   const command = event.ctrlKey || event.metaKey;
   if (event.key === 'Escape') return escape(event, app);
   const key = event.key.toLowerCase();
