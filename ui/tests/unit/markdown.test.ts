@@ -3,7 +3,7 @@ import { expect, test, vi } from 'vitest';
 import { FORMULAS, HOSTILE } from '../../src/backend/fake/replies';
 import { MarkdownBlocks } from '../../src/markdown/blocks';
 import { safeUrl } from '../../src/markdown/render';
-import { splitThought } from '../../src/markdown/thought';
+import { splitThought, spoken } from '../../src/markdown/thought';
 
 // The sanitiser needs a real browser: the browser tests run it. Here the renderer has to be safe by itself.
 vi.mock('dompurify', () => ({ default: { sanitize: vi.fn((html: string) => html) } }));
@@ -167,7 +167,38 @@ test('a text that is not a continuation is parsed anew', () => {
 
 test('what a reasoning model thinks is parted from what it says', () => {
   expect(splitThought('plain')).toEqual({ thought: null, thoughtDone: true, answer: 'plain' });
-  expect(splitThought('<think>\nhm')).toEqual({ thought: 'hm', thoughtDone: false, answer: '' });
+  expect(splitThought('<think>\nhm', 'generating')).toEqual({ thought: 'hm', thoughtDone: false, answer: '' });
+  expect(splitThought('<think>', 'generating')).toEqual({ thought: '', thoughtDone: false, answer: '' });
+  expect(splitThought('<think>\nhm', 'length')).toEqual({ thought: 'hm', thoughtDone: false, answer: '' });
   expect(splitThought('<think>\nhm\n</think>\n\nso')).toEqual({ thought: 'hm', thoughtDone: true, answer: 'so' });
+  expect(splitThought('<think>hm</think>\n\nso')).toEqual({ thought: 'hm', thoughtDone: true, answer: 'so' });
+  expect(splitThought('<seed:think>\nhm\n</seed:think>so').answer).toBe('so');
+});
+
+test('an empty thought is not shown', () => {
   expect(splitThought('<think>\n\n</think>\n\nso')).toEqual({ thought: null, thoughtDone: true, answer: 'so' });
+  expect(splitThought('<think>\n', 'stopped')).toEqual({ thought: null, thoughtDone: false, answer: '' });
+});
+
+test('a finished reply that only mentions the tag of a thought is an answer', () => {
+  const open = '<think> is the tag that reasoning models write before they answer.';
+  const both = '<think> opens a thought and </think> closes it.';
+  const code = 'They write:\n\n```\n<think>\nhm\n</think>\n```\n\nand then answer.';
+  const cut = 'Write it so:\n\n```\nhm\n</think>\n';
+  for (const text of [open, both, code, cut, 'The tag is `</think>`.']) {
+    expect(splitThought(text).answer, text).toBe(text);
+    expect(splitThought(text).thought, text).toBeNull();
+  }
+  expect(splitThought(open, 'stopped').answer).toBe(open);
+});
+
+test('an older reply whose thought the prompt opened is parted at the closing tag', () => {
+  const text = 'Okay. It is Paris.\n</think>\n\nParis.';
+  expect(splitThought(text)).toEqual({ thought: 'Okay. It is Paris.', thoughtDone: true, answer: 'Paris.' });
+});
+
+test('a copied reply leaves its thought out', () => {
+  expect(spoken('<think>\nhm\n</think>\n\nso')).toBe('so');
+  expect(spoken('plain')).toBe('plain');
+  expect(spoken('<think>\nhm', 'length'), 'it came no further').toBe('hm');
 });
