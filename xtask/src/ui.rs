@@ -11,7 +11,14 @@ use crate::workspace::Workspace;
 use crate::{Result, process};
 
 /// Folders of the UI that are outputs, not inputs.
-const OUTPUTS: [&str; 4] = ["node_modules", "dist", "test-results", "coverage"];
+const OUTPUTS: [&str; 6] = [
+    "node_modules",
+    "dist",
+    "dist-fake",
+    "dist-contract",
+    "test-results",
+    "coverage",
+];
 
 /// `npm ci`, unless the installed packages are those of the lock file.
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {

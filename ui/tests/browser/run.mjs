@@ -1,6 +1,5 @@
-// Drives the built interface in Chromium against the fake backend, then takes the pictures. Needs `npm run build` before.
+// Drives the built interface in Chromium against the fake backend, then takes the pictures.
 // Arguments: words that the names of the scenarios to run contain.
-import { existsSync } from 'node:fs';
 import { hands } from './hands.mjs';
 import { scenarios } from './scenarios.mjs';
 import { launch, serve } from './server.mjs';
@@ -13,11 +12,6 @@ setTimeout(() => {
   console.error('the browser tests took too long');
   process.exit(1);
 }, DEADLINE_MS).unref();
-
-if (!existsSync(new URL('../../dist/index.html', import.meta.url))) {
-  console.error('ui/dist is missing: npm run build');
-  process.exit(1);
-}
 
 const server = await serve();
 const browser = await launch();
