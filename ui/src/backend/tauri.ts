@@ -1,6 +1,6 @@
 import { Channel, invoke } from '@tauri-apps/api/core';
 import type { Backend, OnTurnEvent } from './backend';
-import type { TurnEvent } from './types';
+import type { ApiError, TurnEvent } from './types';
 
 /** The real backend: one line per command of the shell. */
 export function tauriBackend(): Backend {
@@ -67,12 +67,19 @@ export function insideTauri(): boolean {
 }
 
 async function call<T>(command: string, args?: Record<string, unknown>): Promise<T> {
-  return await invoke<T>(command, args);
+  return await invoke<T>(command, args).catch((cause: unknown) => {
+    throw asRefusal(cause);
+  });
+}
+
+/** What cannot even be read as arguments is refused by Tauri with a line of text, and not by the command. */
+function asRefusal(cause: unknown): unknown {
+  return typeof cause === 'string' ? { code: 'invalid_argument', message: cause } satisfies ApiError : cause;
 }
 
 // The Channel class puts messages back into order: small ones and large ones travel by different ways.
 async function turn(command: string, args: Record<string, unknown>, onEvent: OnTurnEvent): Promise<void> {
   const channel = new Channel<TurnEvent>();
   channel.onmessage = onEvent;
-  await invoke(command, { ...args, channel });
+  await call(command, { ...args, channel });
 }

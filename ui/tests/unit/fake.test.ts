@@ -57,6 +57,8 @@ test('a conversation of 100k tokens is at hand', async () => {
 test('refusals carry a code', async () => {
   const backend = fake('empty,error:busy');
   const { id } = await backend.createConversation(null, null);
-  await expect(backend.sendMessage(id, null, 'x', () => undefined)).rejects.toMatchObject({ code: 'busy' });
+  const events: TurnEvent[] = [];
+  await backend.sendMessage(id, null, 'x', (event) => events.push(event));
+  expect(events).toMatchObject([{ event: 'error', code: 'busy' }]);
   await expect(backend.getConversation('gone')).rejects.toMatchObject({ code: 'conversation_missing' });
 });

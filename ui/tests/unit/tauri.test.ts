@@ -66,6 +66,11 @@ test('a refusal arrives as the error of the shell', async () => {
   await expect(tauriBackend().warm('c')).rejects.toEqual({ code: 'busy', message: 'later' });
 });
 
+test('what Tauri refuses with a line of text arrives as an error of the shell', async () => {
+  mockIPC(() => Promise.reject('invalid args `sampling` for command `set_sampling`'));
+  await expect(tauriBackend().warm('c')).rejects.toEqual({ code: 'invalid_argument', message: 'invalid args `sampling` for command `set_sampling`' });
+});
+
 test('the shell is used inside the shell, the fake elsewhere or when asked for', async () => {
   expect(await openBackend('http://127.0.0.1/')).toBeInstanceOf(FakeBackend);
   mockIPC(() => []);

@@ -1,9 +1,10 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
-  AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
+  ApiError, AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
   PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
+import { markdownOf } from './markdown';
 import { FakeMemory } from './memory';
 import { parseOptions, type FakeOptions } from './options';
 import { FakePrivacy } from './privacy';
@@ -35,6 +36,7 @@ export class FakeBackend implements Backend {
     const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', usable: true, file_bytes: 144_811_456, loaded: true };
     const other: ModelEntry = { name: 'Qwen3-0.6B', path: '/models/Qwen3-0.6B.Q4_K_M.gguf', architecture: 'qwen3', usable: true, file_bytes: 484_220_320, loaded: false };
     this.models = options.noModel ? [] : [loaded, other];
+    if (options.locked) return this.privacy.guard(this);
   }
 
   static fromOptions(text: string): FakeBackend {
@@ -45,8 +47,8 @@ export class FakeBackend implements Backend {
 
   async listConversations(): Promise<Conversation[]> {
     this.calls.push('list_conversations');
-    this.privacy.refuseWhileLocked();
-    return [...this.store.values()].filter((entry) => !entry.deleted).map((entry) => ({ ...entry.conversation }));
+    const there = [...this.store.values()].filter((entry) => !entry.deleted).map((entry) => ({ ...entry.conversation }));
+    return there.reverse().sort((a, b) => b.updated_at - a.updated_at);
   }
 
   async createConversation(systemPrompt: string | null, model: string | null): Promise<Conversation> {
@@ -63,12 +65,14 @@ export class FakeBackend implements Backend {
   }
 
   async renameConversation(id: string, title: string): Promise<void> {
-    this.entry(id).conversation.title = title;
+    this.entry(id).conversation.title = title.trim();
   }
 
   async deleteConversation(id: string): Promise<void> {
     this.calls.push('delete_conversation');
-    this.entry(id).deleted = true;
+    const entry = this.entry(id);
+    this.turns.get(id)?.stop();
+    entry.deleted = true;
   }
 
   async undoDelete(id: string): Promise<void> {
@@ -82,7 +86,9 @@ export class FakeBackend implements Backend {
   }
 
   async setSampling(id: string, sampling: Sampling): Promise<void> {
-    this.entry(id).conversation.sampling = { ...sampling };
+    const { conversation } = this.entry(id);
+    refuseNonsense(sampling);
+    conversation.sampling = { ...sampling };
   }
 
   async setWhenFull(id: string, whenFull: WhenFull): Promise<void> {
@@ -100,12 +106,16 @@ export class FakeBackend implements Backend {
 
   async keepUnsent(unsent: Unsent): Promise<void> {
     const { conversation, message, text } = unsent;
+    const entry = conversation === null ? null : this.store.get(conversation);
+    if (entry === undefined) throw { code: 'conversation_missing', message: `no conversation ${conversation}` };
+    if (message !== null && !entry?.messages.some((one) => one.id === message)) throw { code: 'message_missing', message: `no message ${message}` };
     this.written = this.written.filter((one) => one.conversation !== conversation || one.message !== message);
     if (text) this.written.push(unsent);
   }
 
   async search(text: string): Promise<SearchHit[]> {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    if (!words.length) return [];
     const hits: SearchHit[] = [];
     for (const { conversation, messages, deleted } of this.store.values()) {
       if (deleted) continue;
@@ -123,40 +133,48 @@ export class FakeBackend implements Backend {
   // ---- turns
 
   async sendMessage(conversation: string, parent: string | null, text: string, onEvent: OnTurnEvent): Promise<void> {
-    this.admit(conversation);
-    const { conversation: entry } = this.entry(conversation);
-    const user = this.append(conversation, parent ?? entry.active_leaf, 'user', text);
-    entry.title ||= titleFrom(text);
-    this.generate(conversation, user, null, onEvent, user);
+    this.begin(conversation, onEvent, () => {
+      const { conversation: entry } = this.entry(conversation);
+      const above = parent === null ? entry.active_leaf : this.message(conversation, parent).id;
+      const user = this.unanswered(conversation, above, text) ?? this.append(conversation, above, 'user', text);
+      entry.title ||= titleFrom(text);
+      this.generate(conversation, user, null, onEvent, user);
+    });
   }
 
   async editMessage(conversation: string, message: string, text: string, onEvent: OnTurnEvent): Promise<void> {
-    const old = this.message(conversation, message);
-    if (old.role === 'user') this.admit(conversation);
-    const copy = this.append(conversation, old.parent, old.role as 'user' | 'assistant', text);
-    copy.edited_from = old.id;
-    if (old.role === 'user') this.generate(conversation, copy, null, onEvent, copy);
-    else onEvent({ event: 'started', user: null, reply: { ...copy } });
+    this.begin(conversation, onEvent, () => {
+      const old = this.message(conversation, message);
+      const copy = this.append(conversation, old.parent, old.role as 'user' | 'assistant', text);
+      copy.edited_from = old.id;
+      if (old.role === 'user') return this.generate(conversation, copy, null, onEvent, copy);
+      onEvent({ event: 'started', user: null, reply: { ...copy } });
+      onEvent(storedEvent(copy));
+    });
   }
 
   async regenerate(conversation: string, message: string, onEvent: OnTurnEvent): Promise<void> {
-    this.admit(conversation);
-    const old = this.message(conversation, message);
-    const user = old.role === 'user' ? old : this.message(conversation, old.parent ?? '');
-    this.generate(conversation, user, null, onEvent, null);
+    this.begin(conversation, onEvent, () => {
+      const old = this.message(conversation, message);
+      const user = old.role === 'user' ? old : this.message(conversation, old.parent ?? '');
+      this.generate(conversation, user, null, onEvent, null);
+    });
   }
 
   async continueReply(conversation: string, message: string, onEvent: OnTurnEvent): Promise<void> {
-    this.admit(conversation);
-    const reply = this.message(conversation, message);
-    this.generate(conversation, this.message(conversation, reply.parent ?? ''), reply, onEvent, null);
+    this.begin(conversation, onEvent, () => {
+      const reply = this.message(conversation, message);
+      if (reply.role !== 'assistant' || reply.state === 'complete' || reply.state === 'generating') throw invalid('only a reply that was cut off can go on');
+      this.generate(conversation, this.message(conversation, reply.parent ?? ''), reply, onEvent, null);
+    });
   }
 
   async shorten(conversation: string, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
-    this.admit(conversation);
-    const leaf = this.entry(conversation).conversation.active_leaf;
-    turnsToLeave(this.branch(conversation, leaf), how, this.options.contextTokens);
-    void this.goOnShorter(conversation, leaf, how, onEvent);
+    this.begin(conversation, onEvent, () => {
+      const leaf = this.entry(conversation).conversation.active_leaf;
+      turnsToLeave(this.branch(conversation, leaf), how, this.options.contextTokens);
+      void this.goOnShorter(conversation, leaf, how, onEvent);
+    });
   }
 
   async stop(conversation: string): Promise<void> {
@@ -168,11 +186,14 @@ export class FakeBackend implements Backend {
 
   async openConversation(conversation: string | null): Promise<void> {
     this.calls.push(`open ${conversation}`);
-    if (conversation) this.loadReleased();
+    if (!conversation) return;
+    this.entry(conversation);
+    this.loadReleased();
   }
 
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
+    this.entry(conversation);
     this.loadReleased();
   }
 
@@ -188,15 +209,17 @@ export class FakeBackend implements Backend {
   async previewEdit(conversation: string, message: string | null, text: string): Promise<EditCost> {
     const { conversation: entry } = this.entry(conversation);
     const old = message ? this.message(conversation, message) : null;
+    this.loadedModel();
     const prompt = [...this.prompt(conversation, old ? old.parent : entry.active_leaf), ...encodeMessage(old?.role ?? 'user', text)];
     const { computed } = this.cache.match(prompt);
     return { keeps: prompt.length - computed, of: prompt.length };
   }
 
   async contextUse(conversation: string): Promise<ContextUse> {
-    const used = this.prompt(conversation, this.entry(conversation).conversation.active_leaf).length;
-    const choices = choicesOf(this.branch(conversation, this.entry(conversation).conversation.active_leaf));
-    return { used, limit: this.options.contextTokens, choices };
+    const branch = this.branch(conversation, this.entry(conversation).conversation.active_leaf);
+    this.loadedModel();
+    const used = branch.length ? this.prompt(conversation, branch[branch.length - 1].id).length : 0;
+    return { used, limit: this.options.contextTokens, choices: choicesOf(branch) };
   }
 
   async raiseContext(): Promise<void> {
@@ -204,12 +227,12 @@ export class FakeBackend implements Backend {
   }
 
   async listModels(): Promise<ModelEntry[]> {
-    this.privacy.refuseWhileLocked();
     return this.models.map((model) => ({ ...model }));
   }
 
   async addModel(path: string): Promise<ModelEntry> {
-    if (!path.endsWith('.gguf')) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
+    // Its disk has two folders.
+    if (!path.endsWith('.gguf') || !/^\/(models|tmp)\//.test(path)) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
     const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
     const model: ModelEntry = { name, path, architecture: 'llama', usable: true, file_bytes: 1_240_000_000, loaded: false };
     this.models.push(model);
@@ -221,8 +244,9 @@ export class FakeBackend implements Backend {
   }
 
   async loadModel(name: string): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, 300));
     if (!this.models.some((model) => model.name === name)) throw { code: 'model_missing', message: `no model ${name}` };
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    this.released = null;
     this.models = this.models.map((model) => ({ ...model, loaded: model.name === name }));
   }
 
@@ -253,8 +277,7 @@ export class FakeBackend implements Backend {
   }
 
   async setMemoryLimits(limits: MemoryLimits): Promise<void> {
-    const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
-    if (tooSmall(limits.pool_bytes) || tooSmall(limits.disk_bytes)) throw { code: 'invalid_argument', message: 'memory and disk for conversations must be at least 16 MiB each' };
+    this.memory.check(limits);
     if (limits.kv !== this.memory.limits.kv || limits.device !== this.memory.limits.device) {
       // Another format or device knows nothing of what was read in this one.
       this.cache.clear();
@@ -267,7 +290,7 @@ export class FakeBackend implements Backend {
     const changed = this.memory.reserving.has(model) !== wholeContext;
     if (wholeContext) this.memory.reserving.add(model);
     else this.memory.reserving.delete(model);
-    if (!changed) return;
+    if (!changed || !this.models.some((one) => one.name === model && one.loaded)) return;
     await this.releaseMemory();
     await this.loadModel(model);
   }
@@ -304,7 +327,7 @@ export class FakeBackend implements Backend {
   async exportConversation(id: string, format: ExportFormat): Promise<string> {
     const { conversation, messages } = this.entry(id);
     if (format === 'json') return JSON.stringify({ conversation, messages }, null, 2);
-    return `# ${conversation.title}\n\n${messages.map((message) => `**${message.role}**\n\n${message.text}\n`).join('\n')}`;
+    return markdownOf(conversation, this.branch(id, conversation.active_leaf));
   }
 
   async saveConversation(id: string, format: ExportFormat): Promise<string | null> {
@@ -363,9 +386,17 @@ export class FakeBackend implements Backend {
   }
 
   private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null, shorter = false): void {
+    let model: ModelEntry;
+    try {
+      model = this.loadedModel();
+    } catch (missing) {
+      // The words are stored before a model is looked for.
+      if (stored) onEvent({ event: 'started', user: { ...stored }, reply: null });
+      return onEvent(refusalOf(missing));
+    }
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
     if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
-      onEvent({ event: 'started', user: stored && { ...stored }, reply: null });
+      if (stored) onEvent({ event: 'started', user: { ...stored }, reply: null });
       const choices = choicesOf(this.branch(conversation, going?.id ?? user.id));
       const when = this.entry(conversation).conversation.when_full;
       if ((when === 'compact' || when === 'drop_oldest') && choices.includes(when)) return void this.goOnShorter(conversation, going?.id ?? user.id, when, onEvent);
@@ -373,17 +404,39 @@ export class FakeBackend implements Backend {
       return onEvent({ event: 'context_full', message: user.id, needed_tokens, limit_tokens: this.options.contextTokens, choices: when === 'stop' ? [] : choices });
     }
     const reply = going ?? this.append(conversation, user.id, 'assistant', '');
-    reply.state = 'generating';
-    const turn = new FakeTurn(this.options, this.cache, { user: stored, question: user.text, reply, prompt, number: this.entry(conversation).messages.length });
+    Object.assign(reply, { state: 'generating', model: model.name });
+    const { messages, conversation: { sampling } } = this.entry(conversation);
+    // The likeliest reply is always the same one.
+    const number = sampling.temperature === 0 ? this.branch(conversation, user.id).length : messages.length;
+    const turn = new FakeTurn(this.options, this.cache, { user: stored, question: user.text, reply, prompt, number, sampling });
     this.turns.set(conversation, turn);
     void turn.run(onEvent).finally(() => this.turns.delete(conversation));
   }
 
-  private admit(conversation: string): void {
-    if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
-    this.loadReleased();
-    if (!this.models.some((model) => model.loaded)) throw { code: 'model_missing', message: 'no model is loaded' };
-    if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
+  /** Begins a turn. What refuses it is its only event, as in the shell. */
+  private begin(conversation: string, onEvent: OnTurnEvent, work: () => void): void {
+    try {
+      if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
+      this.entry(conversation);
+      if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
+      this.loadReleased();
+      work();
+    } catch (refusal) {
+      onEvent(refusalOf(refusal));
+    }
+  }
+
+  private loadedModel(): ModelEntry {
+    const loaded = this.models.find((model) => model.loaded);
+    if (!loaded) throw { code: 'model_missing', message: 'no model is loaded' };
+    return loaded;
+  }
+
+  /** The message itself, if it has these words and waits for its reply: they are not stored twice. */
+  private unanswered(conversation: string, id: string | null, text: string): Message | null {
+    const { messages } = this.entry(conversation);
+    const found = messages.find((one) => one.id === id && one.role === 'user' && one.text === text);
+    return found && !messages.some((one) => one.parent === id) ? found : null;
   }
 
   private loadReleased(): void {
@@ -393,6 +446,7 @@ export class FakeBackend implements Backend {
 
   private append(conversation: string, parent: string | null, role: 'user' | 'assistant', text: string): Message {
     const entry = this.entry(conversation);
+    if (role === 'user' && !text.trim()) throw invalid('the message is empty; write something first');
     const message = makeMessage(conversation, parent, role, text, Date.now());
     entry.messages.push(message);
     this.written = this.written.filter((one) => one.conversation !== conversation || one.text !== text);
@@ -429,4 +483,19 @@ function snippetOf(text: string, at: number): string {
 function storedEvent(message: Message): TurnEvent {
   const prefill = { resident: 0, restored: 0, computed: 0 };
   return { event: 'finished', message: message.id, text: message.text, state: message.state, prefill, prompt_tokens: 0, completion_tokens: 0, ttft_ms: 0, tokens_per_s: 0, restore_ms: 0 };
+}
+
+function invalid(message: string): ApiError {
+  return { code: 'invalid_argument', message };
+}
+
+function refusalOf(cause: unknown): TurnEvent {
+  const { code, message } = cause as ApiError;
+  return { event: 'error', code, message };
+}
+
+/** The shell takes whole numbers where tokens are counted. */
+function refuseNonsense({ top_k, max_tokens, seed }: Sampling): void {
+  const wrong = [top_k, max_tokens, seed].find((value) => value !== null && (!Number.isInteger(value) || value < 0));
+  if (wrong !== undefined) throw invalid(`${wrong} is no number of tokens`);
 }

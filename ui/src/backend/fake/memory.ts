@@ -19,6 +19,18 @@ export class FakeMemory {
   /** Names of models that take their whole context at once. */
   readonly reserving = new Set<string>();
 
+  /** Refuses limits that make no sense. */
+  check({ pool_bytes, host_bytes, disk_bytes, idle_minutes, kv, device }: MemoryLimits): void {
+    const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
+    const refuse = (message: string) => {
+      throw { code: 'invalid_argument', message };
+    };
+    if (tooSmall(pool_bytes) || (host_bytes !== 0 && tooSmall(host_bytes)) || tooSmall(disk_bytes)) refuse('memory and disk for conversations must be at least 16 MiB each');
+    if (idle_minutes === 0) refuse('give memory back after one minute or more, or never');
+    if (!kv.split('/').every((format) => format in KV_BYTES)) refuse(`no format is called ${kv}`);
+    if (!/^(auto|cpu|cuda:\d+)$/.test(device)) refuse(`no device is called ${device}; say auto, cpu or cuda:0`);
+  }
+
   plan(model: ModelEntry, context: number): MemoryPlan {
     const fixed = model.file_bytes + SCRATCH_BYTES + RUNTIME_BYTES;
     const kvBytes = context * this.perToken();

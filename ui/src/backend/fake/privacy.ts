@@ -18,11 +18,19 @@ export class FakePrivacy {
     this.locked = true;
   }
 
-  refuseWhileLocked(): void {
-    if (this.locked) throw { code: 'locked', message: 'the conversations are encrypted; their passphrase is needed' };
+  /** The backend whose every command but unlocking is refused while it is locked. */
+  guard<T extends object>(backend: T): T {
+    const refuse = () => Promise.reject({ code: 'locked', message: 'the conversations are encrypted; their passphrase is needed' });
+    return new Proxy(backend, {
+      get: (target, name) => {
+        const value: unknown = Reflect.get(target, name);
+        return this.locked && typeof value === 'function' && name !== 'unlock' ? refuse : value;
+      },
+    });
   }
 
   unlock(passphrase: string): void {
+    if (!this.locked) return;
     if (this.secret?.with === 'passphrase' && this.secret.passphrase !== passphrase) throw { code: 'wrong_passphrase', message: 'this is not the passphrase; nothing was changed' };
     this.locked = false;
   }
@@ -49,13 +57,14 @@ export class FakePrivacy {
   }
 
   unprotect(numBlocks: number): PrivacyState {
-    if (this.privacy === 'off') throw { code: 'invalid_argument', message: 'the conversations are not encrypted' };
+    if (this.privacy === 'off' || this.privacy === 'turning_off') throw { code: 'invalid_argument', message: 'the conversations are not encrypted' };
     this.privacy = 'turning_off';
     this.blocksLeft = numBlocks;
     return this.now();
   }
 
   change(current: string | null, secret: Secret): PrivacyState {
+    if (this.secret === null) throw { code: 'invalid_argument', message: 'the conversations are not encrypted' };
     if (this.secret?.with === 'passphrase' && this.secret.passphrase !== current) throw { code: 'wrong_passphrase', message: 'this is not the passphrase; nothing was changed' };
     this.accept(secret);
     return this.now();

@@ -1,8 +1,8 @@
 import type { OnTurnEvent } from '../backend';
-import type { Message, MessageState, Prefill } from '../types';
+import type { Message, MessageState, Prefill, Sampling } from '../types';
 import type { FakeCache } from './cache';
 import type { FakeOptions } from './options';
-import { replyTo } from './replies';
+import { replyTo, restOf } from './replies';
 import { encode, pieces } from './tokens';
 
 const CHUNK_TOKENS = 64;
@@ -16,6 +16,7 @@ interface Job {
   reply: Message;
   prompt: number[];
   number: number;
+  sampling: Sampling;
 }
 
 /** One reply on timers: prefill by chunks with progress, then tokens at the asked rate; stoppable throughout. */
@@ -64,11 +65,11 @@ export class FakeTurn {
   }
 
   private async decode(onEvent: OnTurnEvent, prefill: Prefill, ttft: number): Promise<void> {
-    const { reply, question, number } = this.job;
-    const before = reply.text;
-    const answer = replyTo(question, number, this.options.hostile);
+    const { reply, question, number, sampling } = this.job;
     const thought = this.options.thinking ? '<think>\nThe text repeats one sentence; say it once.\n</think>\n\n' : '';
-    const tokens = pieces(before ? ` ${answer}` : thought + answer);
+    const answer = reply.text ? restOf(reply.text, thought, question, number, this.options.hostile) : thought + replyTo(question, number, this.options.hostile);
+    const whole = pieces(untilStop(answer, sampling.stop));
+    const tokens = whole.slice(0, sampling.max_tokens ?? whole.length);
     const began = performance.now();
     let written = 0;
     while (written < tokens.length && !this.stopped) {
@@ -84,7 +85,8 @@ export class FakeTurn {
         return onEvent({ event: 'error', code: this.options.breakCode, message: `broke off with ${this.options.breakCode}` });
       }
     }
-    this.finish(onEvent, this.stopped ? 'stopped' : 'complete', prefill, written, ttft, began);
+    const ended = tokens.length < whole.length ? 'length' : 'complete';
+    this.finish(onEvent, this.stopped ? 'stopped' : ended, prefill, written, ttft, began);
   }
 
   private finish(onEvent: OnTurnEvent, state: MessageState, prefill: Prefill, written: number, ttft: number, began: number): void {
@@ -98,6 +100,12 @@ export class FakeTurn {
     if (written) this.cache.keep([...prompt, ...encode(reply.text)]);
     onEvent({ event: 'finished', message: reply.id, text: reply.text, state, ...stats });
   }
+}
+
+/** What comes before the first of the stop strings. */
+function untilStop(text: string, stop: readonly string[]): string {
+  const found = stop.filter(Boolean).map((string) => text.indexOf(string)).filter((at) => at >= 0);
+  return text.slice(0, Math.min(text.length, ...found));
 }
 
 function pause(ms: number): Promise<void> {
