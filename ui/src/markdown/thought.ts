@@ -1,4 +1,5 @@
-import type { MessageState } from '../state/types';
+/** `generating` while it is written, `complete` when it ended by itself, any other word when it was cut off. */
+type ReplyState = string;
 
 export interface ThoughtAndAnswer {
   /** What a reasoning model wrote before its answer; null when it wrote nothing. */
@@ -16,7 +17,7 @@ const CLOSE_ALONE = new RegExp(`^[ \\t]*</(${TAG})>[ \\t]*$`, 'im');
  * Parts what a reasoning model thinks from what it says. The engine writes the opening tag of a thought that the prompt opened;
  * prose that only mentions a tag is an answer.
  */
-export function splitThought(text: string, state: MessageState = 'complete'): ThoughtAndAnswer {
+export function splitThought(text: string, state: ReplyState = 'complete'): ThoughtAndAnswer {
   const open = OPEN.exec(text);
   if (!open) return withoutOpening(text);
   const [whole, tag, lineEnd] = open;
@@ -35,7 +36,7 @@ export function splitThought(text: string, state: MessageState = 'complete'): Th
 }
 
 /** What is worth copying: the answer, or the thought of a reply that came no further. */
-export function spoken(text: string, state: MessageState = 'complete'): string {
+export function spoken(text: string, state: ReplyState = 'complete'): string {
   const { thought, answer } = splitThought(text, state);
   return answer || (thought ?? text);
 }

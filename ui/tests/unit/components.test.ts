@@ -59,6 +59,29 @@ test('without a model the page asks for one', async () => {
   expect(screen.getByTestId('model-path')).toBeTruthy();
 });
 
+test('0 and -1 in a field mean what they mean elsewhere', async () => {
+  const app = await show('');
+  await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
+  await waitFor(() => expect(app.open?.loaded).toBe(true));
+  await fireEvent.click(screen.getByTestId('settings-open'));
+  const type = async (label: string, value: string) => {
+    await fireEvent.change(document.querySelector(`[data-setting="${label}"]`) as HTMLInputElement, { target: { value } });
+    return app.open?.conversation.sampling;
+  };
+  expect((await type('Top-k', '40'))?.top_k).toBe(40);
+  for (const off of ['0', '-1']) expect((await type('Top-k', off))?.top_k, 'off').toBeNull();
+  expect((await type('Top-p', '1'))?.top_p, 'off').toBeNull();
+  expect((await type('Top-p', '0.9'))?.top_p).toBe(0.9);
+  expect((await type('Top-p', '0'))?.top_p, 'refused').toBe(0.9);
+  expect((await type('Min-p', '0'))?.min_p, 'off').toBeNull();
+  expect((await type('Seed', '0'))?.seed, 'a seed').toBe(0);
+  expect((await type('Seed', '-1'))?.seed, 'random').toBeNull();
+  expect((await type('Longest reply', '7'))?.max_tokens).toBe(7);
+  for (const unlimited of ['0', '-1']) expect((await type('Longest reply', unlimited))?.max_tokens).toBeNull();
+  expect((await type('Repetition penalty', '1.2'))?.repetition_penalty).toBe(1.2);
+  expect((await type('Repetition penalty', '0'))?.repetition_penalty, 'none').toBe(1);
+});
+
 test('settings write what was typed, and nothing out of range', async () => {
   const app = await show('');
   await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
@@ -68,12 +91,20 @@ test('settings write what was typed, and nothing out of range', async () => {
   await fireEvent.change(temperature, { target: { value: '0,3' } });
   expect(app.open?.conversation.sampling.temperature).toBe(0.3);
   await fireEvent.change(temperature, { target: { value: '99' } });
-  expect(app.open?.conversation.sampling.temperature).toBe(5);
+  expect(app.open?.conversation.sampling.temperature, 'not bent to the nearest').toBe(0.3);
+  expect(screen.getByText('Not used: it has to be from 0 to 5.')).toBeTruthy();
+  expect(temperature.getAttribute('aria-invalid')).toBe('true');
+  await fireEvent.change(temperature, { target: { value: '1' } });
+  expect(screen.queryByText(/Not used/)).toBeNull();
   const seed = document.querySelector('[data-setting="Seed"]') as HTMLInputElement;
   await fireEvent.change(seed, { target: { value: '42' } });
   expect(app.open?.conversation.sampling.seed).toBe(42);
   await fireEvent.change(seed, { target: { value: '' } });
   expect(app.open?.conversation.sampling.seed).toBeNull();
+  const stops = document.querySelector('#stop-strings') as HTMLTextAreaElement;
+  await fireEvent.change(stops, { target: { value: '\\n\\nUser:\nEND' } });
+  expect(app.open?.conversation.sampling.stop).toEqual(['\n\nUser:', 'END']);
+  expect(stops.value).toBe('\\n\\nUser:\nEND');
   const prompt = screen.getByTestId('system-prompt');
   await fireEvent.change(prompt, { target: { value: 'Be kind.' } });
   expect(app.open?.conversation.system_prompt).toBe('Be kind.');
