@@ -1,3 +1,4 @@
+import { SvelteMap } from 'svelte/reactivity';
 import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
@@ -39,7 +40,6 @@ export class App implements ChatHost {
   narrow = $state(false);
   /** Conversations whose reply ended while the reader was elsewhere. */
   unread = $state.raw<ReadonlySet<ConversationId>>(new Set());
-  writing = $state.raw<ReadonlySet<ConversationId>>(new Set());
   readonly models: Models;
   readonly search: Search;
   readonly cache: Cache;
@@ -51,7 +51,9 @@ export class App implements ChatHost {
   /** What is written on the blank page. */
   readonly blank: Words;
   readonly toasts = new Toasts();
-  private readonly chats = new Map<ConversationId, Chat>();
+  private readonly chats = new SvelteMap<ConversationId, Chat>();
+  /** Conversations in which a turn runs. */
+  readonly writing: ReadonlySet<ConversationId> = $derived(new Set([...this.chats.values()].filter((chat) => chat.streaming).map((chat) => chat.id)));
   private creating = false;
 
   constructor(readonly backend: Backend) {
@@ -159,17 +161,8 @@ export class App implements ChatHost {
     // What was typed while the conversation was made is the next message.
     chat.words.send(text);
     this.typing.sent();
-    this.setWriting(chat, true);
     await chat.send(text);
-    this.setWriting(chat, false);
     this.noticeModel();
-  }
-
-  /** Runs a turn other than sending and shows in the list that it runs. */
-  async during(chat: Chat, turn: Promise<void>): Promise<void> {
-    this.setWriting(chat, true);
-    await turn;
-    this.setWriting(chat, false);
   }
 
   /** Gives up what was changed in the open edit; for a while it can be taken back. */
@@ -200,7 +193,6 @@ export class App implements ChatHost {
       chat.closeEdit();
       chat.gone = true;
       this.chats.delete(id);
-      this.setWriting(chat, false);
     }
     if (wasOpen) this.newConversation();
     this.conversations = this.conversations.filter((candidate) => candidate.id !== id);
@@ -310,10 +302,6 @@ export class App implements ChatHost {
   /** A model may have been loaded on the way. */
   private noticeModel(): void {
     if (!this.models.loaded) void this.models.refresh();
-  }
-
-  private setWriting(chat: Chat, on: boolean): void {
-    this.writing = on ? new Set([...this.writing, chat.id]) : without(this.writing, chat.id);
   }
 
   private patch(id: ConversationId, change: Partial<Conversation>): void {

@@ -1,13 +1,13 @@
-import type { Backend, OnTurnEvent } from '../backend/backend';
+import type { Backend } from '../backend/backend';
 import { Edit } from './edit.svelte';
-import { count, shortenedWords } from './format';
-import { contextProblem, problemOf, type Problem } from './problem';
-import { Stream, type TurnKind } from './stream.svelte';
+import { problemOf, type Problem } from './problem';
+import { provisional } from './provisional';
+import type { Stream, TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
-import { isProvisional, provisional } from './turn';
+import { Turn, type TurnPage } from './turn.svelte';
 import type { Typing } from './typing';
 import { Words, type UnsentKeeper } from './unsent.svelte';
-import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, TurnEvent, WhenFull } from './types';
+import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
 
@@ -30,11 +30,11 @@ export interface ChatHost {
 }
 
 /** One conversation as the window holds it. It lives on when another one is opened: streams and drafts go on in it. */
-export class Chat {
+export class Chat implements TurnPage {
   conversation = $state.raw() as Conversation;
   tree = $state.raw(new MessageTree([]));
   leaf = $state.raw<MessageId | null>(null);
-  stream = $state.raw<Stream | null>(null);
+  private turn = $state.raw<Turn | null>(null);
   edit = $state.raw<Edit | null>(null);
   problem = $state.raw<Problem | null>(null);
   context = $state.raw<ContextUse | null>(null);
@@ -50,6 +50,8 @@ export class Chat {
   private readonly keys = new Map<MessageId, string>();
   private readonly remembered = new Map<MessageId, MessageId>();
 
+  readonly stream: Stream | null = $derived(this.turn?.stream ?? null);
+
   readonly rows: Row[] = $derived.by(() => {
     const stream = this.stream;
     const row = (message: Message): Row => ({
@@ -62,7 +64,7 @@ export class Chat {
     return [...this.tree.branch(stream.base), ...pending].map(row);
   });
 
-  readonly streaming: boolean = $derived(this.stream !== null);
+  readonly streaming: boolean = $derived(this.turn !== null);
 
   constructor(
     private readonly host: ChatHost,
@@ -82,7 +84,7 @@ export class Chat {
       const { conversation, messages } = await this.host.backend.getConversation(this.id);
       this.conversation = conversation;
       this.tree = new MessageTree(messages);
-      if (!this.stream) this.leaf = conversation.active_leaf ?? this.tree.newestLeaf();
+      if (!this.turn) this.leaf = conversation.active_leaf ?? this.tree.newestLeaf();
       this.loaded = true;
     } catch (cause) {
       this.fail(cause, () => void this.load());
@@ -93,9 +95,9 @@ export class Chat {
 
   /** A reply that is written but not streamed to this page (it was opened anew meanwhile) is read again until it stands. */
   private followElsewhere(): void {
-    if (this.stream || this.gone || this.rows.at(-1)?.message.state !== 'generating') return;
+    if (this.turn || this.gone || this.rows.at(-1)?.message.state !== 'generating') return;
     setTimeout(() => {
-      if (!this.stream && !this.gone && this.host.isOpen(this)) void this.load();
+      if (!this.turn && !this.gone && this.host.isOpen(this)) void this.load();
     }, FOLLOW_EVERY_MS);
   }
 
@@ -106,51 +108,47 @@ export class Chat {
   // ---- turns
 
   async send(text: string): Promise<boolean> {
-    if (this.stream || !text.trim()) return false;
-    const user = provisional(this.id, this.leaf, 'user', text);
-    const stream = this.begin('send', this.leaf, user, null);
+    if (this.turn || !text.trim()) return false;
     const parent = this.leaf;
-    const accepted = await this.run(stream, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
-    if (neverStored(stream)) this.words.takeBack(text);
+    const turn = this.begin('send', parent, provisional(this.id, parent, 'user', text), null);
+    const accepted = await turn.run(this.saving, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
+    if (turn.neverStored) this.words.takeBack(text);
     return accepted;
   }
 
   async saveEdit(): Promise<void> {
     const edit = this.edit;
-    if (!edit || this.stream || !edit.text.trim()) return;
+    if (!edit || this.turn || !edit.text.trim()) return;
     const { message, text } = edit;
     this.host.typing.sent();
     this.closeEdit();
     this.words.openEdit(message.id);
-    if (message.role === 'assistant') await this.saveReply(message, text, edit);
-    else {
-      const user = provisional(this.id, message.parent, 'user', text);
-      const stream = this.begin('edit', message.parent, user, null);
-      await this.run(stream, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
-      if (neverStored(stream)) this.edit = edit;
-      else this.words.discardEdit(message.id);
-    }
+    if (message.role === 'assistant') return await this.saveReply(message, text, edit);
+    const turn = this.begin('edit', message.parent, provisional(this.id, message.parent, 'user', text), null);
+    await turn.run(this.saving, (onEvent) => this.host.backend.editMessage(this.id, message.id, text, onEvent));
+    if (turn.neverStored) this.edit = edit;
+    else this.words.discardEdit(message.id);
   }
 
   async regenerate(message: Message): Promise<void> {
-    if (this.stream) return;
+    if (this.turn) return;
     const base = message.role === 'user' ? message.id : message.parent;
-    const stream = this.begin('regenerate', base, null, null);
-    await this.run(stream, (onEvent) => this.host.backend.regenerate(this.id, message.id, onEvent));
+    const turn = this.begin('regenerate', base, null, null);
+    await turn.run(this.saving, (onEvent) => this.host.backend.regenerate(this.id, message.id, onEvent));
   }
 
   async continueReply(message: Message): Promise<void> {
-    if (this.stream) return;
-    const stream = this.begin('continue', message.parent, null, message);
-    await this.run(stream, (onEvent) => this.host.backend.continueReply(this.id, message.id, onEvent));
+    if (this.turn) return;
+    const turn = this.begin('continue', message.parent, null, message);
+    await turn.run(this.saving, (onEvent) => this.host.backend.continueReply(this.id, message.id, onEvent));
   }
 
   /** Goes on in a shorter branch; the full one stays. */
   async shorten(how: Shorten): Promise<void> {
-    if (this.stream) return;
-    const stream = this.begin('shorten', this.leaf, null, null);
-    stream.shortening = { how, turns: 0 };
-    await this.run(stream, (onEvent) => this.host.backend.shorten(this.id, how, onEvent));
+    if (this.turn) return;
+    const turn = this.begin('shorten', this.leaf, null, null);
+    turn.stream.shortening = { how, turns: 0 };
+    await turn.run(this.saving, (onEvent) => this.host.backend.shorten(this.id, how, onEvent));
   }
 
   async raiseContext(): Promise<void> {
@@ -169,7 +167,7 @@ export class Chat {
 
   /** Opens a message with the words it has, or those that an edit of it was left with. */
   startEdit(message: Message, text = this.words.edits.get(message.id)): void {
-    if (this.stream) return;
+    if (this.turn) return;
     this.closeEdit();
     this.words.openEdit(message.id);
     this.edit = new Edit(this.host.backend, this.host.typing, this.words, message, text);
@@ -260,156 +258,40 @@ export class Chat {
     this.retry = null;
   }
 
-  // ---- the stream
+  // ---- what a turn needs of its page
 
-  private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Stream {
+  private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Turn {
     this.clearProblem();
     this.closeEdit();
     this.shortened = null;
-    const stream = new Stream(kind, base, reply?.text ?? '');
-    stream.user = user;
-    stream.reply = reply ?? provisional(this.id, user?.id ?? base, 'assistant', '');
-    this.stream = stream;
-    return stream;
+    return (this.turn = new Turn(this, kind, base, user, reply));
   }
 
-  /** Runs a turn to its end; false when it was refused or failed. */
-  private async run(stream: Stream, ask: (onEvent: OnTurnEvent) => Promise<void>): Promise<boolean> {
-    return await new Promise((resolve) => {
-      const end = (ok: boolean) => {
-        if (this.stream === stream) this.stream = null;
-        resolve(ok);
-      };
-      const onEvent = (event: TurnEvent) => {
-        if (!this.gone && this.stream === stream) this.receive(stream, event, end);
-      };
-      this.saving.then(() => ask(onEvent)).catch((cause: unknown) => {
-        if (this.stream !== stream) return;
-        this.keepShownText(stream);
-        end(false);
-        this.fail(cause, this.retryOf(stream));
-      });
-    });
+  ended(turn: Turn): void {
+    if (this.turn === turn) this.turn = null;
+    if (turn.state && !this.gone && !this.host.isOpen(this)) this.host.finishedElsewhere(this);
   }
 
-  private receive(stream: Stream, event: TurnEvent, end: (ok: boolean) => void): void {
-    switch (event.event) {
-      case 'started':
-        this.confirm(stream, event.user, event.reply);
-        break;
-      case 'shortening':
-        stream.shortening = event;
-        break;
-      case 'shortened':
-        this.takeShorter(stream, event.messages);
-        this.shortened = shortenedWords(event.how, event.turns, event.left_out);
-        break;
-      case 'prefill':
-        stream.progress = event;
-        break;
-      case 'token':
-        stream.push(event.text);
-        break;
-      case 'finished':
-        this.finish(stream, event);
-        end(true);
-        break;
-      case 'context_full':
-        end(false);
-        this.problem = contextProblem(count(event.needed_tokens), count(event.limit_tokens), event.choices);
-        void this.measureContext();
-        break;
-      case 'error':
-        // Stopped before it began: nothing went wrong.
-        if (event.code === 'stopped') return end(true);
-        this.keepShownText(stream);
-        end(false);
-        if (event.code === 'engine_restarted') {
-          // The history knows what was written until then, and the reply can go on from there.
-          this.fail({ code: event.code, message: '' }, null);
-          void this.load();
-        } else this.fail(event, this.retryOf(stream));
-        break;
-    }
-  }
-
-  /** The shorter branch stands: it is shown, and a reply that follows belongs to it. */
-  private takeShorter(stream: Stream, messages: Message[]): void {
-    const leaf = messages.at(-1);
-    if (!leaf) return;
-    this.tree = this.tree.with(messages);
-    stream.beginAgain(leaf.id, '');
-    stream.user = null;
-    stream.reply = provisional(this.id, leaf.id, 'assistant', '');
-    stream.started = false;
-    this.leaf = leaf.id;
-    this.host.touched();
-  }
-
-  /** The shell has stored messages: they take the place of the provisional ones. */
-  private confirm(stream: Stream, user: Message | null, reply: Message | null): void {
-    const stored: Message[] = [];
-    if (user) {
-      if (stream.user) this.keys.set(user.id, stream.user.id);
-      stored.push(user);
-      stream.user = user;
-      this.words.sent();
-    }
-    if (reply) {
-      // A reply that goes on in a shorter branch begins with what it has.
-      if (reply.text && this.tree.get(reply.id) && reply.text !== stream.before) stream.beginAgain(stream.base ?? reply.id, reply.text);
-      if (stream.reply && !this.tree.get(reply.id)) this.keys.set(reply.id, this.keys.get(stream.reply.id) ?? stream.reply.id);
-      // While it streams, the text is the stream's.
-      stored.push({ ...reply, state: 'generating' });
-      stream.reply = reply;
-      const stayed = this.leaf === stream.base || stream.kind !== 'send' || this.leaf === stream.user?.id;
-      if (stayed && !stream.started) this.leaf = reply.id;
-      stream.started = true;
-    } else if (user && stream.reply) {
-      stream.reply = { ...stream.reply, parent: user.id };
-      this.leaf = user.id;
-    }
-    this.tree = this.tree.with(stored);
+  changed(): void {
     this.host.touched();
     void this.measureContext();
   }
 
-  private finish(stream: Stream, event: Extract<TurnEvent, { event: 'finished' }>): void {
-    stream.flush();
-    const { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms } = event;
-    const reply = this.tree.get(event.message) ?? stream.reply;
-    // A shorter branch in which nothing waited for the model.
-    const nothingWritten = stream.kind === 'shorten' && !stream.started;
-    if (reply && !nothingWritten) {
-      const stats = { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms };
-      const text = stream.finalText(event.text);
-      const done: Message = { ...reply, id: event.message, text, state: event.state, stats, num_tokens: completion_tokens };
-      if (!this.tree.get(event.message)) this.leaf = event.message;
-      this.tree = this.tree.with([done]);
-    }
-    this.host.touched();
-    void this.measureContext();
-    if (!this.host.isOpen(this)) this.host.finishedElsewhere(this);
+  sameRow(stored: MessageId, shown: MessageId): void {
+    this.keys.set(stored, this.keys.get(shown) ?? shown);
   }
 
-  /** A turn that broke off keeps what was shown. */
-  private keepShownText(stream: Stream): void {
-    stream.flush();
-    const reply = stream.reply && this.tree.get(stream.reply.id);
-    if (reply) this.tree = this.tree.with([{ ...reply, text: stream.text, state: 'failed' }]);
-  }
-
-  private retryOf(stream: Stream): (() => void) | null {
+  retryOf({ kind, stream }: Turn): (() => void) | null {
     const user = stream.user && this.tree.get(stream.user.id);
     const reply = stream.reply && this.tree.get(stream.reply.id);
-    if (stream.kind === 'shorten') return stream.shortening ? () => void this.shorten(stream.shortening?.how ?? 'compact') : null;
-    if (stream.kind === 'continue' && reply) return () => void this.continueReply(reply);
+    if (kind === 'shorten') return stream.shortening ? () => void this.shorten(stream.shortening?.how ?? 'compact') : null;
+    if (kind === 'continue' && reply) return () => void this.continueReply(reply);
     if (user) return () => void this.regenerate(user);
-    if (stream.kind === 'regenerate') {
+    if (kind === 'regenerate') {
       const base = this.tree.get(stream.base);
       return base ? () => void this.regenerate(base) : null;
     }
-    if (stream.kind === 'edit') return () => void this.saveEdit();
+    if (kind === 'edit') return () => void this.saveEdit();
     return () => {
       const text = this.words.draft;
       this.words.send(text);
@@ -441,9 +323,4 @@ export class Chat {
     this.tree = this.tree.with([reply]);
     this.leaf = reply.id;
   }
-}
-
-/** The shell has not taken the words of this turn. */
-function neverStored(stream: Stream): boolean {
-  return stream.user !== null && isProvisional(stream.user);
 }
