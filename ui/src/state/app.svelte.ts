@@ -152,12 +152,18 @@ export class App implements ChatHost {
     if (at) await chat.showMessage(at);
   }
 
-  /** Sends what is in the composer, making the conversation first when there is none. */
+  /** Sends what is in the composer, making the conversation first when there is none. During a reply, and behind others that wait, it waits. */
   async send(): Promise<void> {
     const text = this.draft;
-    if (!text.trim() || this.creating) return;
+    if (this.creating) return;
+    if (!text.trim()) return void this.open?.sendNext();
     const chat = this.open ?? (await this.begin());
-    if (!chat || chat.streaming) return;
+    if (!chat) return;
+    if (chat.streaming || chat.words.queue.length > 0) {
+      chat.words.enqueue(text);
+      this.typing.sent();
+      return void chat.sendNext();
+    }
     // What was typed while the conversation was made is the next message.
     chat.words.send(text);
     this.typing.sent();

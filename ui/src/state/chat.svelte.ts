@@ -6,7 +6,7 @@ import type { Stream, TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
 import { Turn, type TurnPage } from './turn.svelte';
 import type { Typing } from './typing';
-import { Words, type UnsentKeeper } from './unsent.svelte';
+import { Words, type Queued, type UnsentKeeper } from './unsent.svelte';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
@@ -44,6 +44,8 @@ export class Chat implements TurnPage {
   /** A message to bring into view, and whether the focus goes there. */
   reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
   gone = false;
+  /** The turn that was stopped so that the next message can go. */
+  private goOnAfter: Turn | null = null;
   private retry: (() => void) | null = null;
   /** Settings on their way to the shell: a turn waits for them. */
   private saving: Promise<unknown> = Promise.resolve();
@@ -114,6 +116,23 @@ export class Chat implements TurnPage {
     const accepted = await turn.run(this.saving, (onEvent) => this.host.backend.sendMessage(this.id, parent, text, onEvent));
     if (turn.neverStored) this.words.takeBack(text);
     return accepted;
+  }
+
+  /** Sends what has waited longest; false when nothing waits or a reply is being written. */
+  sendNext(): boolean {
+    if (this.turn || this.gone) return false;
+    const text = this.words.dequeue();
+    if (text === null) return false;
+    void this.send(text);
+    return true;
+  }
+
+  /** Sends one that waits before the others, and stops the reply that it waits for. */
+  async sendNow(queued: Queued): Promise<void> {
+    this.words.first(queued);
+    if (!this.turn) return void this.sendNext();
+    this.goOnAfter = this.turn;
+    await this.stop();
   }
 
   async saveEdit(): Promise<void> {
@@ -270,6 +289,10 @@ export class Chat implements TurnPage {
   ended(turn: Turn): void {
     if (this.turn === turn) this.turn = null;
     if (turn.state && !this.gone && !this.host.isOpen(this)) this.host.finishedElsewhere(this);
+    // What the person stopped, and what broke off, is looked at first: the words wait.
+    // So they do when the reader has turned to another branch than that of the reply.
+    const endedWell = (turn.state === 'complete' || turn.state === 'length') && this.leaf === turn.stream.reply?.id;
+    if (endedWell || this.goOnAfter === turn) queueMicrotask(() => this.sendNext());
   }
 
   changed(): void {
@@ -293,6 +316,7 @@ export class Chat implements TurnPage {
     }
     if (kind === 'edit') return () => void this.saveEdit();
     return () => {
+      if (this.sendNext()) return;
       const text = this.words.draft;
       this.words.send(text);
       void this.send(text);

@@ -62,9 +62,20 @@ export class UnsentKeeper {
   }
 }
 
+/** A message that waits until the reply before it has ended. */
+export interface Queued {
+  readonly id: number;
+  readonly text: string;
+}
+
 /** What is written in one conversation, or on the blank page, and not sent. */
 export class Words {
   private composed = $state('');
+  /** Messages that are sent one after the other, each when the reply before it has ended. */
+  queue = $state.raw<readonly Queued[]>([]);
+  /** What is on its way to the shell. It stays kept until it is a message. */
+  private sending: string | null = null;
+  private nextQueued = 1;
   /** Edits that were closed before they were sent, by their message: a word that was written is there when it is opened again. */
   edits = $state.raw<ReadonlyMap<MessageId, string>>(new Map());
 
@@ -79,7 +90,7 @@ export class Words {
   takeOver(): void {
     for (const { message, text } of this.keeper.take(this.conversation)) {
       if (message) this.edits = new Map([...this.edits, [message, text]]);
-      else this.takeBack(text);
+      else this.draft = joined([text, this.composed]);
     }
   }
 
@@ -90,27 +101,86 @@ export class Words {
 
   set draft(text: string) {
     this.composed = text;
-    this.keeper.note(this.conversation, null, text);
+    this.note();
   }
 
   get any(): boolean {
-    return this.composed.trim() !== '' || this.edits.size > 0;
+    return this.composed.trim() !== '' || this.edits.size > 0 || this.queue.length > 0;
   }
 
   /** Takes from the composer what is being sent. It stays kept until it is a message. */
   send(text: string): void {
+    this.sending = text;
     void this.keeper.keep();
-    if (this.composed.startsWith(text)) this.composed = this.composed.slice(text.length);
+    this.takeOut(text);
   }
 
-  /** What was being sent was refused; what was typed since stands after it. */
+  /** What was being sent was refused; what was written after it, typed or waiting, stands after it. */
   takeBack(text: string): void {
-    this.draft = this.composed ? `${text}\n\n${this.composed}` : text;
+    this.sending = null;
+    if (this.queue.length > 0) this.queue = [this.queued(text), ...this.queue];
+    else this.composed = joined([text, this.composed]);
+    this.note();
   }
 
   /** What was being sent is a message. */
   sent(): void {
-    this.keeper.note(this.conversation, null, this.composed);
+    this.sending = null;
+    this.note();
+  }
+
+  /** Takes from the composer what waits to be sent. */
+  enqueue(text: string): void {
+    this.queue = [...this.queue, this.queued(text)];
+    this.takeOut(text);
+    this.note();
+    void this.keeper.keep();
+  }
+
+  /** The message that waits longest, on its way now. */
+  dequeue(): string | null {
+    const [first, ...rest] = this.queue;
+    if (!first) return null;
+    this.queue = rest;
+    this.sending = first.text;
+    return first.text;
+  }
+
+  /** Lets one go before the others. */
+  first({ id }: Queued): void {
+    this.queue = [...this.queue.filter((one) => one.id === id), ...this.queue.filter((one) => one.id !== id)];
+    this.note();
+  }
+
+  /** Gives up one that waits. */
+  unqueue({ id }: Queued): void {
+    this.queue = this.queue.filter((one) => one.id !== id);
+    this.note();
+  }
+
+  /** Puts one that waits back into the composer, before what stands there. */
+  reopen(queued: Queued): void {
+    this.unqueue(queued);
+    this.draft = joined([queued.text, this.composed]);
+  }
+
+  /** Puts back what was given up. */
+  requeue({ text }: Queued): void {
+    this.queue = [...this.queue, this.queued(text)];
+    this.note();
+  }
+
+  private queued(text: string): Queued {
+    return { id: this.nextQueued++, text };
+  }
+
+  private takeOut(text: string): void {
+    if (this.composed.startsWith(text)) this.composed = this.composed.slice(text.length);
+  }
+
+  /** All of it is kept as one text, in the order of its sending: the next window finds it in the composer. */
+  private note(): void {
+    this.keeper.note(this.conversation, null, joined([this.sending ?? '', ...this.queue.map((one) => one.text), this.composed]));
   }
 
   /** Keeps what stands in the open edit of a message; an empty text is none. */
@@ -132,4 +202,9 @@ export class Words {
     this.openEdit(message);
     this.noteEdit(message, '');
   }
+}
+
+/** Texts one after the other, a line free between them. */
+function joined(texts: readonly string[]): string {
+  return texts.filter(Boolean).join('\n\n');
 }

@@ -1,6 +1,7 @@
 // Drives the built interface in Chromium against the fake backend, then takes the pictures.
 // Arguments: words that the names of the scenarios to run contain.
 import { hands } from './hands.mjs';
+import { manners } from './manners.mjs';
 import { scenarios } from './scenarios.mjs';
 import { launch, serve } from './server.mjs';
 import { takeShots } from './shots.mjs';
@@ -17,7 +18,7 @@ const server = await serve();
 const browser = await launch();
 let [passed, failed] = [0, 0];
 try {
-  for (const [name, scenario] of Object.entries({ ...scenarios, ...hands })) {
+  for (const [name, scenario] of Object.entries({ ...scenarios, ...hands, ...manners })) {
     if (only.length && !only.some((word) => name.includes(word))) continue;
     const problem = await attempt(scenario);
     console.log(`${problem ? 'FAILED' : 'ok    '} ${name}`);

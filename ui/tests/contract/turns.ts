@@ -43,6 +43,23 @@ export const turns: Scenario[] = [
     },
   },
   {
+    name: 'who is told that a turn has ended may begin the next at once',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await begin(backend);
+      let next: Turn | null = null;
+      const first = new Turn((onEvent) =>
+        backend.sendMessage(id, null, 'Tell me about bread.', (event) => {
+          onEvent(event);
+          if (event.event === 'finished') next = new Turn((onNext) => backend.sendMessage(id, null, 'And then?', onNext));
+        }),
+      );
+      await first.finished();
+      await (next as Turn | null)?.finished();
+      same((await messages(backend, id)).map((one) => one.role), ['user', 'assistant', 'user', 'assistant'], 'what is stored');
+    },
+  },
+  {
     name: 'what was read is not read again',
     start: 'ready',
     async run(backend) {

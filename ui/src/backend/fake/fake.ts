@@ -410,7 +410,11 @@ export class FakeBackend implements Backend {
     const number = sampling.temperature === 0 ? this.branch(conversation, user.id).length : messages.length;
     const turn = new FakeTurn(this.options, this.cache, { user: stored, question: user.text, reply, prompt, number, sampling });
     this.turns.set(conversation, turn);
-    void turn.run(onEvent).finally(() => this.turns.delete(conversation));
+    void turn.run((event) => {
+      // Who is told that a turn has ended may begin the next.
+      if (event.event === 'finished' || event.event === 'error') this.turns.delete(conversation);
+      onEvent(event);
+    });
   }
 
   /** Begins a turn. What refuses it is its only event, as in the shell. */
