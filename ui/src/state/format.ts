@@ -1,17 +1,18 @@
-// Numbers as they stand on the page: thin spaces between thousands, units spelled out.
+// Numbers as they stand on the page: a space between thousands, units spelled out.
 import type { MemoryPlan, Prefill, Shorten, TurnStats } from './types';
 
-const THIN = '\u2009';
+// The space that does not break. Thinner ones are lost on WebKitGTK, or are not in the font.
+const GAP = '\u00a0';
 
 export function count(value: number): string {
   const digits = Math.round(value).toString();
-  return digits.replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
+  return digits.replace(/\B(?=(\d{3})+(?!\d))/g, GAP);
 }
 
 export function duration(ms: number): string {
-  if (ms < 1000) return `${count(Math.max(ms, 0))}${THIN}ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)}${THIN}s`;
-  return `${count(ms / 60_000)}${THIN}min`;
+  if (ms < 1000) return `${count(Math.max(ms, 0))}${GAP}ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)}${GAP}s`;
+  return `${count(ms / 60_000)}${GAP}min`;
 }
 
 export function rate(tokensPerSecond: number): string {
@@ -27,7 +28,7 @@ export function bytes(value: number): string {
     left /= 1000;
     unit += 1;
   }
-  return `${unit === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)}${THIN}${units[unit]}`;
+  return `${unit === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)}${GAP}${units[unit]}`;
 }
 
 /** The parts of the quiet line: what was reused, restored and computed, how fast. */

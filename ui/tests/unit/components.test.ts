@@ -19,7 +19,7 @@ test('the quiet line carries its counts for the eye and for tests', () => {
   const line = screen.getByTestId('quiet-line');
   expect(line.classList.contains('quiet-line')).toBe(true);
   expect(line.dataset).toMatchObject({ resident: '3120', restored: '210', computed: '27' });
-  expect(line.textContent?.trim()).toBe('3\u2009120 reused · 210 restored · 27 computed · first token 84\u2009ms · 41 tokens/s');
+  expect(line.textContent?.trim()).toBe('3\u00a0120 reused · 210 restored · 27 computed · first token 84\u00a0ms · 41 tokens/s');
 });
 
 test('Enter sends, Shift+Enter and Enter that ends a composition do not', async () => {

@@ -85,7 +85,7 @@ test('the panel tells memory in words and numbers, and frees it', async () => {
   await waitFor(() => expect(app.open?.loaded).toBe(true));
   await fireEvent.click(screen.getByTestId('settings-open'));
   const weights = await screen.findByRole('meter', { name: 'Weights' });
-  expect(weights.getAttribute('aria-valuetext')).toBe('145\u2009MB');
+  expect(weights.getAttribute('aria-valuetext')).toBe('145\u00a0MB');
   await fireEvent.change(screen.getByLabelText('Free it when idle for'), { target: { value: 'never' } });
   await waitFor(() => expect(app.memory.limits?.idle_minutes).toBeNull());
   await fireEvent.click(screen.getByTestId('release-memory'));
@@ -114,8 +114,8 @@ test('the list of models says what each would take', async () => {
   await fireEvent.click(screen.getByTestId('model-picker'));
   const lines = await screen.findAllByTestId('model-plan');
   expect(lines.map((line) => line.textContent)).toEqual([
-    '145\u2009MB weights + 100\u2009MB for 8\u2009192 tokens · fits',
-    '484\u2009MB weights + 100\u2009MB for 8\u2009192 tokens · fits',
+    '145\u00a0MB weights + 100\u00a0MB for 8\u00a0192 tokens · fits',
+    '484\u00a0MB weights + 100\u00a0MB for 8\u00a0192 tokens · fits',
   ]);
 });
 
@@ -123,8 +123,8 @@ test('a plan that does not fit says what does', async () => {
   const { backend } = await start();
   const plan = await backend.planModel('Qwen3-0.6B', 8192);
   const line = (change: Partial<MemoryPlan>) => planLine({ ...plan, ...change }).split(' · ')[1];
-  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 4096 })).toBe('needs 12.0\u2009GB, 4\u2009096 tokens fit');
-  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 0 })).toBe('needs 12.0\u2009GB');
+  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 4096 })).toBe('needs 12.0\u00a0GB, 4\u00a0096 tokens fit');
+  expect(line({ verdict: { verdict: 'needs', needed_bytes: 12e9 }, longest_context_tokens: 0 })).toBe('needs 12.0\u00a0GB');
   expect(line({ verdict: { verdict: 'fits_with', format: 'q8' } })).toBe('fits with q8');
   expect(line({ verdict: { verdict: 'unknown' } })).toContain('does not say');
   const offload = { device_layers: 12, num_layers: 30, needed_bytes: 9e9, device_weights_bytes: 1e9, pool_bytes: 1e9 };

@@ -6,24 +6,24 @@ import { bytes, count, duration, quietParts, shares, shortenedWords } from '../.
 import { contextProblem, problemOf } from '../../src/state/problem';
 import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
 
-test('thousands are parted by thin spaces', () => {
-  expect(count(3120)).toBe('3\u2009120');
-  expect(count(1234567)).toBe('1\u2009234\u2009567');
+test('thousands are parted by a space that is seen in every webview', () => {
+  expect(count(3120)).toBe('3\u00a0120');
+  expect(count(1234567)).toBe('1\u00a0234\u00a0567');
   expect(count(999)).toBe('999');
 });
 
 test('durations and sizes carry their unit', () => {
-  expect(duration(84.3)).toBe('84\u2009ms');
-  expect(duration(2345)).toBe('2.3\u2009s');
-  expect(bytes(144_811_456)).toBe('145\u2009MB');
-  expect(bytes(20e9)).toBe('20.0\u2009GB');
+  expect(duration(84.3)).toBe('84\u00a0ms');
+  expect(duration(2345)).toBe('2.3\u00a0s');
+  expect(bytes(144_811_456)).toBe('145\u00a0MB');
+  expect(bytes(20e9)).toBe('20.0\u00a0GB');
 });
 
 test('the quiet line says what was reused, restored and computed, and how fast', () => {
   const stats = { prefill: { resident: 3120, restored: 210, computed: 27 }, prompt_tokens: 3357, completion_tokens: 90, ttft_ms: 84, tokens_per_s: 41.2, restore_ms: 3 };
-  expect(quietParts(stats).join(' · ')).toBe('3\u2009120 reused · 210 restored · 27 computed · first token 84\u2009ms · 41 tokens/s');
+  expect(quietParts(stats).join(' · ')).toBe('3\u00a0120 reused · 210 restored · 27 computed · first token 84\u00a0ms · 41 tokens/s');
   const cold = { ...stats, prefill: { resident: 0, restored: 0, computed: 27 }, tokens_per_s: 0 };
-  expect(quietParts(cold)).toEqual(['27 computed', 'first token 84\u2009ms']);
+  expect(quietParts(cold)).toEqual(['27 computed', 'first token 84\u00a0ms']);
 });
 
 test('a shorter branch is told in one line', () => {
