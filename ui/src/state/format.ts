@@ -43,6 +43,15 @@ export function quietParts(stats: TurnStats): string[] {
   return parts;
 }
 
+/** The quiet line for the ear, and what its bar says: whole words, and figures that are read as figures. */
+export function quietWords(stats: TurnStats): string {
+  const { resident, restored, computed } = stats.prefill;
+  const plain = (value: number) => String(Math.round(value));
+  const read = `Of ${plain(stats.prompt_tokens)} tokens ${plain(resident)} were reused from memory, ${plain(restored)} restored from disk and ${plain(computed)} computed.`;
+  const speed = stats.tokens_per_s > 0 ? `, then ${rate(stats.tokens_per_s).replace(GAP, '').replace('tokens/s', 'tokens a second')}` : '';
+  return `${read} First token after ${plain(stats.ttft_ms)} milliseconds${speed}.`;
+}
+
 /** What a shorter branch has in place of how many turns, and which of them have no room in its summary either. */
 export function shortenedWords(how: Shorten, turns: number, leftOut: number): string {
   const oldest = (number: number) => (number === 1 ? 'the oldest turn' : `the ${count(number)} oldest turns`);
