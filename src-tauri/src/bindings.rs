@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use engine::{
     ContextUse, DeviceList, EditCost, MemoryLimits, MemoryPlan, MemoryStats, ModelEntry,
-    PrivacyState, Released, TurnEvent,
+    PrivacyState, Released, RemovedModel, TurnEvent,
 };
 use store::{CacheStats, Format, SearchHit, Secret, Unsent};
 use ts_rs::{Config, TS};
@@ -35,6 +35,7 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     ModelEntry::export_all(&config)?;
     PrivacyState::export_all(&config)?;
     Released::export_all(&config)?;
+    RemovedModel::export_all(&config)?;
     SearchHit::export_all(&config)?;
     Secret::export_all(&config)?;
     TurnEvent::export_all(&config)?;

@@ -153,6 +153,15 @@ impl App {
             name,
         )?)
     }
+
+    /// That there is a model of this name and that it can be used.
+    pub(crate) fn require_model(&self, name: &str) -> Result<()> {
+        Ok(catalog::require(
+            &self.history(),
+            &self.models_folder(),
+            name,
+        )?)
+    }
 }
 
 /// The program's clock, handed down as a value.

@@ -92,6 +92,9 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
         ChatCommand::WhenFull { conversation, what } => {
             when_full(app, &conversation.into(), what, output)
         }
+        ChatCommand::Model { conversation, name } => {
+            set_model(app, &conversation.into(), &name, output)
+        }
         ChatCommand::List => show::list(app, output),
         ChatCommand::Search { text } => search(app, &text, output),
         ChatCommand::Delete { conversation } => {
@@ -153,9 +156,9 @@ fn words(text: String) -> Result<String> {
 }
 
 fn new(app: &App, system: Option<String>, model: Option<String>, output: &Output) -> Result<()> {
-    if model.is_some() {
+    if let Some(model) = &model {
         // A wrong name is told now, not at the first message.
-        app.model_path(model.as_deref())?;
+        app.require_model(model)?;
     }
     let new = NewConversation {
         system_prompt: system.unwrap_or_default(),
@@ -180,6 +183,15 @@ fn when_full(app: &App, id: &ConversationId, what: FullContext, output: &Output)
         &json!({ "conversation": id, "when_full": when_full }),
         || id.to_string(),
     )
+}
+
+fn set_model(app: &App, id: &ConversationId, name: &str, output: &Output) -> Result<()> {
+    app.history().conversation(id)?;
+    app.require_model(name)?;
+    app.history().set_model(id, Some(name))?;
+    output.line(&json!({ "conversation": id, "model": name }), || {
+        format!("{name} answers from now on")
+    })
 }
 
 fn search(app: &App, text: &str, output: &Output) -> Result<()> {

@@ -24,6 +24,14 @@ pub(crate) fn run(
             let entry = catalog::add(&mut app.history(), &app.models_folder(), &path)?;
             output.line(&entry, || line(&entry))
         }
+        ModelsCommand::Remove { name, delete_file } => {
+            let folder = app.models_folder();
+            let removed = catalog::remove(&mut app.history(), &folder, &name, delete_file)?;
+            output.line(&removed, || match removed.deleted {
+                true => format!("{} is deleted", removed.path),
+                false => format!("{name} is forgotten; {} stays", removed.path),
+            })
+        }
         ModelsCommand::Reserve { name, when } => {
             // A wrong name is told now.
             app.model_path(Some(&name))?;
@@ -82,8 +90,12 @@ struct Inspected {
 }
 
 fn line(entry: &ModelEntry) -> String {
+    let default = match entry.is_default {
+        true => "  default",
+        false => "",
+    };
     format!(
-        "{}  {}  {}  {}",
+        "{}  {}  {}  {}{default}",
         entry.name,
         entry.architecture,
         bytes(entry.file_bytes),

@@ -116,6 +116,11 @@ impl Error {
         )
     }
 
+    /// Whether it is the model's file that is to blame: it is gone, or cannot be used. Another model can answer then.
+    pub(crate) fn is_of_model_file(&self) -> bool {
+        matches!(self, Self::ModelMissing(_) | Self::Model(_)) && self.code().starts_with("model_")
+    }
+
     /// Stable code to branch on.
     pub fn code(&self) -> &str {
         match self {

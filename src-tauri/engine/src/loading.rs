@@ -20,17 +20,27 @@ use crate::writer::lock;
 use crate::{Error, Result, catalog};
 
 impl Worker {
-    /// Loads a model unless it is the one in use; without a name, whatever is in use will do.
-    pub(crate) fn load(&mut self, name: Option<&str>) -> Result<()> {
-        let loaded = self.cache.as_ref().map(|cache| cache.model().name());
-        if loaded.is_some() && (name.is_none() || name == loaded) {
-            return Ok(());
+    /// Loads the model of this name unless it is the one in use.
+    pub(crate) fn load(&mut self, name: &str) -> Result<()> {
+        let loaded = self.cache.as_ref().map(|cache| cache.model().info());
+        let loaded = loaded.filter(|info| info.name == name);
+        let path = catalog::resolve(&self.desk.history(), &self.models_folder, Some(name));
+        match (loaded, &path) {
+            // The name is another file's by now.
+            (Some(info), Ok(path)) if *path != info.path => {}
+            // It is in memory, wherever its file has gone.
+            (Some(_), _) => return Ok(()),
+            (None, _) => {}
         }
-        let path = catalog::resolve(&self.desk.history(), &self.models_folder, name)?;
+        self.load_file(&path?)
+    }
+
+    /// Loads a model file, on what there is room for.
+    fn load_file(&mut self, path: &Path) -> Result<()> {
         loop {
-            let (chosen, plan) = self.choose(&path)?;
+            let (chosen, plan) = self.choose(path)?;
             let is_on_device = chosen.device.is_some();
-            match self.load_as(&path, chosen, plan) {
+            match self.load_as(path, chosen, plan) {
                 Err(error) if is_on_device && error.is_of_memory() => {
                     tracing::warn!(%error, "less of the GPU's memory is counted on");
                     self.devices.withheld += 1;
@@ -218,7 +228,7 @@ impl Worker {
             return Ok(());
         }
         self.unload();
-        let outcome = self.load(Some(model));
+        let outcome = self.load(model);
         if outcome.is_err() {
             reserve_context(&mut self.desk.history(), model, before)?;
         }

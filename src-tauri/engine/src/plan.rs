@@ -21,6 +21,8 @@ const PROGRAM_BYTES: u64 = 17 << 20;
 /// Largest pool that is chosen without being asked for, in bytes and in full contexts; one context is never too many.
 const MOST_POOL_BYTES: u64 = 16 << 30;
 const MOST_POOL_CONTEXTS: u64 = 64;
+/// Largest pool that can be given where the machine does not say how much memory it has.
+const MOST_ADDRESSED_BYTES: u64 = 1 << 44;
 /// Pool where the machine does not say how much memory it has.
 const UNKNOWN_POOL_BYTES: u64 = 2 << 30;
 /// Smallest pool that is chosen without being asked for.
@@ -215,8 +217,13 @@ impl MemoryPlan {
         // What keys and values may take; what is measured now holds as long as other programs stay as they are.
         let left = plannable_bytes(around.machine, around.is_on_device);
         let left = left.map(|bytes| bytes.saturating_sub(fixed));
+        let most_pool = around
+            .machine
+            .map_or(MOST_ADDRESSED_BYTES, |machine| machine.total_bytes);
         let pool_bytes = around
             .pool_bytes
+            // More than there is will never be taken.
+            .map(|given| given.min(most_pool))
             .unwrap_or_else(|| default_pool_bytes(left, most, kv.bytes_per_token));
         let limit = left.map_or(pool_bytes, |left| left.min(pool_bytes));
         // A block beside the context, to copy a partly matching one from.

@@ -27,8 +27,7 @@ impl Worker {
 
     /// Makes a shorter branch, then goes on in it where something waits for the model.
     pub(crate) fn shorten(&mut self, turn: &Accepted, how: Shorten) -> Result<TurnEvent> {
-        let conversation = self.conversation(&turn.conversation)?;
-        self.load(conversation.model.as_deref())?;
+        let conversation = self.load_for_turn(turn)?;
         let cache = self.cache.as_mut().ok_or(Error::Stopped)?;
         let leaf = shorten::shorten(&mut self.desk, cache, &conversation, turn, how)?;
         if !turn.extend && !shorten::wants_more(&leaf) {

@@ -116,6 +116,17 @@ pub enum TurnEvent {
         /// The reply that is about to be written.
         reply: Option<Box<Message>>,
     },
+    /// The conversation's model cannot answer, and another one does: from now on that is the conversation's.
+    ModelFallback {
+        /// The model that was wanted.
+        wanted: String,
+        /// Stable code of why it cannot be used.
+        code: String,
+        /// Why it cannot be used, in one sentence.
+        reason: String,
+        /// The model that answers.
+        model: String,
+    },
     /// A shorter branch is being made. The text that follows is its summary when `how` is `compact`.
     Shortening {
         /// What takes the place of the oldest turns.
@@ -156,6 +167,8 @@ pub enum TurnEvent {
     Finished {
         /// The reply.
         message: MessageId,
+        /// The model that wrote it; absent where none did.
+        model: Option<String>,
         /// All of its text.
         text: String,
         /// Why it ended: complete, stopped, length or `context_full`.
@@ -198,6 +211,7 @@ impl TurnEvent {
     pub(crate) fn stored(message: Message) -> Self {
         Self::Finished {
             message: message.id,
+            model: message.model,
             text: message.text,
             state: message.state,
             prefill: Prefill::default(),

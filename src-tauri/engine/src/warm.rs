@@ -53,7 +53,14 @@ impl Worker {
 
     fn bring(&mut self, id: &ConversationId, evict: Evict) -> Result<()> {
         let conversation = self.conversation(id)?;
-        self.load(conversation.model.as_deref())?;
+        let loaded = self.cache.as_ref().map(|cache| cache.model().name());
+        let wanted = conversation.model.as_deref();
+        if evict == Evict::Unpinned && loaded.is_some() && wanted.is_some_and(|_| wanted != loaded)
+        {
+            // The open conversation's model does not make way for one that is only pointed at.
+            return Ok(());
+        }
+        self.load_for(&conversation)?;
         let prompt = self.shown(id)?;
         let Some(cache) = self.cache.as_mut() else {
             return Ok(());

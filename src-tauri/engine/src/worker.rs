@@ -128,8 +128,7 @@ impl Worker {
 
     /// One chat turn, after the user's words are stored: prompt, sync, decode, store, save.
     pub(crate) fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
-        let conversation = self.conversation(&turn.conversation)?;
-        self.load(conversation.model.as_deref())?;
+        let conversation = self.load_for_turn(turn)?;
         let cache = self.cache.as_mut().ok_or(Error::Stopped)?;
         let desk = &mut self.desk;
         let start = Instant::now();
@@ -169,7 +168,7 @@ impl Worker {
         refer(desk, cache, &message, chain, last)?;
         debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
         match (failure, stats) {
-            (None, Some(stats)) => Ok(finished(message.id, reply.text, state, &stats)),
+            (None, Some(stats)) => Ok(finished(message, reply.text, state, &stats)),
             (failure, _) => Err(failure.unwrap_or(Error::Stopped)),
         }
     }
@@ -187,7 +186,10 @@ impl Worker {
             Request::Open { conversation } => self.open(conversation).map(|()| Answer::Done),
             Request::Warm { conversation } => self.warm(&conversation).map(|()| Answer::Done),
             Request::Load { name } => {
-                self.load(name.as_deref())?;
+                match name {
+                    Some(name) => self.load(&name)?,
+                    None => self.load_any()?,
+                }
                 Ok(Answer::Model {
                     info: self.loaded(),
                 })
@@ -316,7 +318,7 @@ fn begin(
     turn: &Accepted,
     mut prompt: Prompt,
 ) -> Result<(Prompt, Message, Vec<u32>)> {
-    let tokenizer = cache.model().tokenizer();
+    let (name, tokenizer) = (cache.model().name(), cache.model().tokenizer());
     let mut history = desk.history();
     let (message, ids) = if turn.extend {
         let mut ids = history
@@ -326,9 +328,13 @@ fn begin(
             ids.pop();
             prompt.tokens.pop();
         }
-        (history.reopen_reply(&turn.leaf)?, ids)
+        let tokens = TokenRow {
+            tokenizer: tokenizer.digest(),
+            ids,
+        };
+        let reply = history.reopen_reply(&turn.leaf, Some(name), &tokens)?;
+        (reply, tokens.ids)
     } else {
-        let name = cache.model().name();
         let reply = history.begin_reply(
             &conversation.id,
             &turn.leaf,
@@ -427,7 +433,7 @@ fn stats(synced: &Synced, reply: &Reply, prompt_tokens: usize, start: Instant) -
     }
 }
 
-fn finished(message: MessageId, text: String, state: MessageState, stats: &TurnStats) -> TurnEvent {
+fn finished(message: Message, text: String, state: MessageState, stats: &TurnStats) -> TurnEvent {
     let TurnStats {
         prefill,
         prompt_tokens,
@@ -437,7 +443,8 @@ fn finished(message: MessageId, text: String, state: MessageState, stats: &TurnS
         restore_ms,
     } = *stats;
     TurnEvent::Finished {
-        message,
+        message: message.id,
+        model: message.model,
         text,
         state,
         prefill,

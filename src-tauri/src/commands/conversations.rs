@@ -1,5 +1,6 @@
 //! Conversations and their messages, as the history keeps them.
 
+use engine::catalog;
 use serde::Serialize;
 use store::{
     Conversation, ConversationId, Format, Message, MessageId, NewConversation, Sampling, SearchHit,
@@ -102,6 +103,18 @@ pub(crate) fn set_when_full(
     when_full: WhenFull,
 ) -> Result<(), ApiError> {
     Ok(app.history().set_when_full(&id, when_full)?)
+}
+
+/// Chooses the model that answers from now on; replies that are there stay whose they are.
+#[tauri::command(async)]
+pub(crate) fn set_conversation_model(
+    app: OpenApp,
+    id: ConversationId,
+    model: String,
+) -> Result<(), ApiError> {
+    let folder = app.data.models_path();
+    catalog::require(&app.history(), &folder, &model)?;
+    Ok(app.history().set_model(&id, Some(&model))?)
 }
 
 #[tauri::command(async)]

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use engine::{ModelEntry, catalog};
-use serde_json::json;
+use engine::{ModelEntry, RemovedModel, catalog};
 use tauri::AppHandle;
 use tauri_plugin_dialog::DialogExt;
 
@@ -30,6 +29,26 @@ pub(crate) fn add_model(app: OpenApp, path: String) -> Result<ModelEntry, ApiErr
     )?)
 }
 
+/// Removes a model: one that was added is forgotten, a file in the models folder is deleted, where that is asked for. The one in
+/// memory goes first, since some systems delete no file that is open.
+#[tauri::command(async)]
+pub(crate) fn remove_model(
+    app: OpenApp,
+    name: String,
+    delete_file: bool,
+) -> Result<RemovedModel, ApiError> {
+    let loaded = app.engine.loaded()?;
+    if loaded.is_some_and(|model| model.name == name) {
+        app.engine.release()?;
+    }
+    Ok(catalog::remove(
+        &mut app.history(),
+        &app.data.models_path(),
+        &name,
+        delete_file,
+    )?)
+}
+
 /// Asks for a model file in the system's own dialog; nothing when the person turns away.
 #[tauri::command(async)]
 pub(crate) fn choose_model(handle: AppHandle) -> Option<String> {
@@ -46,7 +65,5 @@ pub(crate) fn choose_model(handle: AppHandle) -> Option<String> {
 #[tauri::command(async)]
 pub(crate) fn load_model(app: OpenApp, name: String) -> Result<(), ApiError> {
     app.engine.load(Some(name.clone()))?;
-    Ok(app
-        .history()
-        .set_setting(catalog::DEFAULT_MODEL_SETTING, &json!(name))?)
+    Ok(catalog::set_default(&mut app.history(), &name)?)
 }

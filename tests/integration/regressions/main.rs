@@ -2,6 +2,7 @@
 
 mod branches;
 mod full_context;
+mod model_choice;
 #[cfg(target_os = "linux")]
 mod process;
 mod type_ahead;

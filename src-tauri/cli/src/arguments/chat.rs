@@ -11,7 +11,7 @@ pub(crate) enum ChatCommand {
         /// System prompt
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         system: Option<String>,
-        /// Model for this conversation (default: whichever is the default)
+        /// Model for this conversation (default: the one that answers first in it)
         #[arg(long, value_name = "NAME")]
         model: Option<String>,
     },
@@ -63,6 +63,12 @@ pub(crate) enum ChatCommand {
         conversation: String,
         #[command(flatten)]
         flags: TurnFlags,
+    },
+    /// Choose the model that answers in a conversation from now on
+    Model {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        name: String,
     },
     /// What a conversation does by itself with a turn that does not fit into its context
     WhenFull {

@@ -7,10 +7,17 @@ use engine::DeviceChoice;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// Use a GGUF file where it is
+    /// Use a GGUF file where it is; `~` and `file://` are understood. A model whose file has moved is found again there
     Add { path: PathBuf },
     /// Which models there are
     List,
+    /// Forget a model that was added by its path; its file stays
+    Remove {
+        name: String,
+        /// Delete the file of a model that lies in the models folder
+        #[arg(long)]
+        delete_file: bool,
+    },
     /// When the working pool takes the memory of a model's context: as it is used, or all of it when the model is loaded, so
     /// that no turn fails for memory later
     Reserve { name: String, when: When },

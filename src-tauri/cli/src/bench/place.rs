@@ -208,6 +208,8 @@ pub(super) fn finish(app: &App, turn: Turn) -> Result<Outcome> {
                     "{needed_tokens} tokens do not fit into this model's context of {limit_tokens}; ask for fewer --tokens"
                 )));
             }
+            // Another model is not what was to be measured.
+            TurnEvent::ModelFallback { reason, .. } => return Err(Error::InvalidArgument(reason)),
             TurnEvent::Started { .. }
             | TurnEvent::Shortening { .. }
             | TurnEvent::Shortened { .. }

@@ -81,7 +81,7 @@ fn page(conversation: &Conversation, messages: &[Message], branch: &[Message]) -
     text
 }
 
-/// `assistant  0190…  34 tokens  2/3  stopped`
+/// `assistant  0190…  34 tokens  Qwen3-0.6B  2/3  stopped`
 fn heading(message: &Message, siblings: &[&MessageId]) -> String {
     let role = match message.role {
         Role::System => "system",
@@ -92,6 +92,9 @@ fn heading(message: &Message, siblings: &[&MessageId]) -> String {
     let mut heading = format!("{role}  {}", message.id);
     if message.num_tokens > 0 {
         heading.push_str(&format!("  {} tokens", message.num_tokens));
+    }
+    if let Some(model) = &message.model {
+        heading.push_str(&format!("  {model}"));
     }
     if siblings.len() > 1 {
         let place = siblings

@@ -97,6 +97,16 @@ fn show(
                 wrote_text = true;
                 output.text(&text)?;
             }
+            TurnEvent::ModelFallback {
+                wanted,
+                reason,
+                model,
+                ..
+            } => {
+                end_line(wrote_text, output)?;
+                wrote_text = false;
+                output.quiet(&instead(conversation, &wanted, &reason, &model))?;
+            }
             TurnEvent::Shortened {
                 how,
                 turns,
@@ -148,6 +158,13 @@ fn advice(conversation: &ConversationId, choices: &[ContextChoice]) -> String {
         true => "it is set to stop there".to_owned(),
         false => format!("go on with {}", commands.join(" or ")),
     }
+}
+
+/// Which model answers in place of which, and how to choose another.
+fn instead(conversation: &ConversationId, wanted: &str, reason: &str, model: &str) -> String {
+    format!(
+        "{wanted} cannot answer: {reason}. {model} answers from now on; choose another with `chat model {conversation} NAME`"
+    )
 }
 
 /// `a new branch with a summary of 12 turns, without the first 2; the full one stays`

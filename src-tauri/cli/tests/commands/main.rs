@@ -5,6 +5,7 @@ mod cache;
 mod chat;
 mod errors;
 mod memory;
+mod models;
 mod privacy;
 mod shorten;
 mod support;

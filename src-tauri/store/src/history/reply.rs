@@ -47,14 +47,22 @@ impl History {
         })
     }
 
-    /// Opens a reply again, to be continued where it ended; its text and ids stay and grow.
-    pub fn reopen_reply(&mut self, id: &MessageId) -> Result<Message> {
+    /// Opens a reply again, to be continued where it ended: its text stays and grows, and so do the ids that `token_row` has of it.
+    /// The reply is `model`'s from now on; what other tokenizers made of it is forgotten.
+    pub fn reopen_reply(
+        &mut self,
+        id: &MessageId,
+        model: Option<&str>,
+        token_row: &TokenRow,
+    ) -> Result<Message> {
         self.quick(|transaction| {
             message::read(transaction, id)?;
             transaction.execute(
-                "UPDATE message SET state = 'generating' WHERE id = ?1",
-                [id],
+                "UPDATE message SET state = 'generating', model = ?2 WHERE id = ?1",
+                params![id, model],
             )?;
+            tokens::forget_others(transaction, id, &token_row.tokenizer)?;
+            tokens::write(transaction, id, &token_row.tokenizer, &token_row.ids)?;
             message::read(transaction, id)
         })
     }

@@ -125,7 +125,10 @@ fn a_reply_interrupted_while_it_is_continued_keeps_both_parts() {
         .history()
         .finish_reply(&reply.id, "Once upon", &row, MessageState::Stopped, None)
         .unwrap();
-    scene.history().reopen_reply(&reply.id).unwrap();
+    scene
+        .history()
+        .reopen_reply(&reply.id, Some("another"), &row)
+        .unwrap();
     scene
         .history()
         .append_reply(&reply.id, " a time", &[3, 4])

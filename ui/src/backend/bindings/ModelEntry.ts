@@ -13,7 +13,7 @@ name: string,
  */
 path: string, 
 /**
- * Architecture, or the reason why the file cannot be used.
+ * Architecture; of a file that cannot be used, what it is in a few words.
  */
 architecture: string, 
 /**
@@ -21,10 +21,22 @@ architecture: string,
  */
 usable: boolean, 
 /**
+ * Why it cannot be used, in one sentence that says what to do.
+ */
+problem: string | null, 
+/**
  * Size of the file in bytes.
  */
 file_bytes: number, 
 /**
  * Whether it is the one in use.
  */
-loaded: boolean, };
+loaded: boolean, 
+/**
+ * Whether it answers where a conversation has no model of its own.
+ */
+is_default: boolean, 
+/**
+ * Whether it was added by path; else it lies in the models folder.
+ */
+added: boolean, };

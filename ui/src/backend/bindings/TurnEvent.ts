@@ -17,7 +17,23 @@ user: Message | null,
 /**
  * The reply that is about to be written.
  */
-reply: Message | null, } | { "event": "shortening", 
+reply: Message | null, } | { "event": "model_fallback", 
+/**
+ * The model that was wanted.
+ */
+wanted: string, 
+/**
+ * Stable code of why it cannot be used.
+ */
+code: string, 
+/**
+ * Why it cannot be used, in one sentence.
+ */
+reason: string, 
+/**
+ * The model that answers.
+ */
+model: string, } | { "event": "shortening", 
 /**
  * What takes the place of the oldest turns.
  */
@@ -70,6 +86,10 @@ text: string, } | { "event": "finished",
  * The reply.
  */
 message: MessageId, 
+/**
+ * The model that wrote it; absent where none did.
+ */
+model: string | null, 
 /**
  * All of its text.
  */
