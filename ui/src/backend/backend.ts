@@ -1,6 +1,6 @@
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
-  MessageId, ModelEntry, PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
+  MessageId, ModelEntry, PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -17,6 +17,8 @@ export interface Backend {
   setSystemPrompt(id: ConversationId, text: string): Promise<void>;
   setSampling(id: ConversationId, sampling: Sampling): Promise<void>;
   setWhenFull(id: ConversationId, whenFull: WhenFull): Promise<void>;
+  /** Chooses the model that answers from now on; replies that are there stay whose they are. */
+  setConversationModel(id: ConversationId, model: string): Promise<void>;
   setActiveLeaf(conversation: ConversationId, message: MessageId): Promise<void>;
   search(text: string): Promise<SearchHit[]>;
   /** What was written and not sent, in all conversations and on the blank page. */
@@ -44,9 +46,13 @@ export interface Backend {
   raiseContext(): Promise<void>;
 
   listModels(): Promise<ModelEntry[]>;
+  /** `~` and `file://` are understood. A name whose file is gone takes the new one. */
   addModel(path: string): Promise<ModelEntry>;
+  /** Forgets a model that was added by its path; a file in the models folder is deleted, where that is asked for. */
+  removeModel(name: string, deleteFile: boolean): Promise<RemovedModel>;
   /** A path from the system's file dialog; null when the person turned away. */
   chooseModel(): Promise<string | null>;
+  /** Loads a model, which from then on answers in new conversations. */
   loadModel(name: string): Promise<void>;
 
   /** What a model would take in memory with this many tokens of context, or its own; it is not loaded. */

@@ -14,6 +14,7 @@ export function tauriBackend(): Backend {
     setSystemPrompt: (id, text) => call('set_system_prompt', { id, text }),
     setSampling: (id, sampling) => call('set_sampling', { id, sampling }),
     setWhenFull: (id, whenFull) => call('set_when_full', { id, whenFull }),
+    setConversationModel: (id, model) => call('set_conversation_model', { id, model }),
     setActiveLeaf: (conversation, message) => call('set_active_leaf', { conversation, message }),
     search: (text) => call('search', { text }),
     unsent: () => call('unsent'),
@@ -35,6 +36,7 @@ export function tauriBackend(): Backend {
 
     listModels: () => call('list_models'),
     addModel: (path) => call('add_model', { path }),
+    removeModel: (name, deleteFile) => call('remove_model', { name, deleteFile }),
     chooseModel: () => call('choose_model'),
     loadModel: (name) => call('load_model', { name }),
 

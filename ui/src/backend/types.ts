@@ -23,6 +23,7 @@ export type { ModelEntry } from './bindings/ModelEntry';
 export type { Prefill } from './bindings/Prefill';
 export type { PrivacyState } from './bindings/PrivacyState';
 export type { Released } from './bindings/Released';
+export type { RemovedModel } from './bindings/RemovedModel';
 export type { Role } from './bindings/Role';
 export type { Sampling } from './bindings/Sampling';
 export type { SearchHit } from './bindings/SearchHit';

@@ -109,6 +109,30 @@ export class App implements ChatHost {
     this.words.draft = text;
   }
 
+  /** The name of the model that answers here: in the open conversation, or in the one that is begun. */
+  get model(): string | null {
+    return this.models.answering(this.open?.conversation ?? null);
+  }
+
+  /** Chooses the model that answers here from now on, and in new conversations. False where it cannot be loaded; nothing has changed then. */
+  async chooseModel(name: string): Promise<boolean> {
+    const chat = this.open;
+    const before = chat?.conversation.model ?? null;
+    try {
+      await chat?.setModel(name);
+    } catch (cause) {
+      this.models.problem = problemOf(cause, false);
+      return false;
+    }
+    if (!(await this.models.load(name))) {
+      if (before !== null && before !== name) await chat?.setModel(before).catch(() => undefined);
+      return false;
+    }
+    // What could not be answered for want of a model is answered by this one.
+    if (chat?.problem?.code.startsWith('model_')) chat.tryAgain();
+    return true;
+  }
+
   private get words(): Words {
     return this.open?.words ?? this.blank;
   }
@@ -248,6 +272,10 @@ export class App implements ChatHost {
     void this.refreshList();
   }
 
+  modelUsed(name: string): void {
+    if (this.models.info?.model !== name) void this.models.refresh();
+  }
+
   isOpen(chat: Chat): boolean {
     return this.open === chat;
   }
@@ -262,7 +290,7 @@ export class App implements ChatHost {
     const { systemPrompt, sampling } = $state.snapshot(this.beginning);
     this.creating = true;
     try {
-      const model = this.models.loaded?.name ?? null;
+      const model = this.models.default?.name ?? null;
       const conversation = await this.backend.createConversation(systemPrompt || null, model);
       if (JSON.stringify(sampling) !== JSON.stringify(DEFAULT_SAMPLING)) {
         await this.backend.setSampling(conversation.id, sampling);
@@ -307,7 +335,7 @@ export class App implements ChatHost {
 
   /** A model may have been loaded on the way. */
   private noticeModel(): void {
-    if (!this.models.loaded) void this.models.refresh();
+    if (!this.models.loaded || (this.open && this.models.info?.model !== this.model)) void this.models.refresh();
   }
 
   private patch(id: ConversationId, change: Partial<Conversation>): void {

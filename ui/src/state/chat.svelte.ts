@@ -4,7 +4,7 @@ import { problemOf, type Problem } from './problem';
 import { provisional } from './provisional';
 import type { Stream, TurnKind } from './stream.svelte';
 import { MessageTree } from './tree';
-import { Turn, type TurnPage } from './turn.svelte';
+import { type Fallback, Turn, type TurnPage } from './turn.svelte';
 import type { Typing } from './typing';
 import { Words, type Queued, type UnsentKeeper } from './unsent.svelte';
 import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
@@ -24,6 +24,8 @@ export interface ChatHost {
   readonly unsent: UnsentKeeper;
   /** Something the list of conversations shows has changed. */
   touched(): void;
+  /** A turn has had this model loaded. */
+  modelUsed(name: string): void;
   /** The turn ended while the reader was elsewhere. */
   finishedElsewhere(chat: Chat): void;
   isOpen(chat: Chat): boolean;
@@ -40,6 +42,8 @@ export class Chat implements TurnPage {
   context = $state.raw<ContextUse | null>(null);
   /** What the last turn did about a full context, in a line. */
   shortened = $state.raw<string | null>(null);
+  /** What the last turn said of a model that could not answer. */
+  fallback = $state.raw<Fallback | null>(null);
   loaded = $state(false);
   /** A message to bring into view, and whether the focus goes there. */
   reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
@@ -248,9 +252,36 @@ export class Chat implements TurnPage {
     await this.save(this.host.backend.setSampling(this.id, sampling));
   }
 
+  /** Chooses the model that answers from now on; rejects where it cannot be that. */
+  async setModel(model: string): Promise<void> {
+    const writing = this.host.backend.setConversationModel(this.id, model);
+    this.saving = Promise.all([this.saving, writing.catch(() => undefined)]);
+    await writing;
+    this.bind(model);
+    this.fallback = null;
+  }
+
   async setWhenFull(whenFull: WhenFull): Promise<void> {
     this.conversation = { ...this.conversation, when_full: whenFull };
     await this.save(this.host.backend.setWhenFull(this.id, whenFull));
+  }
+
+  /** Another model answers, and is the conversation's from now on. */
+  fellBack(fallback: Fallback): void {
+    this.fallback = fallback;
+    this.bind(fallback.model);
+  }
+
+  /** A conversation without a model is the one's that answered in it. */
+  answered(model: string): void {
+    if (this.conversation.model === null) this.bind(model);
+    this.host.modelUsed(model);
+  }
+
+  private bind(model: string): void {
+    if (this.conversation.model === model) return;
+    this.conversation = { ...this.conversation, model };
+    this.host.touched();
   }
 
   private save(writing: Promise<void>): Promise<unknown> {
@@ -283,6 +314,7 @@ export class Chat implements TurnPage {
     this.clearProblem();
     this.closeEdit();
     this.shortened = null;
+    this.fallback = null;
     return (this.turn = new Turn(this, kind, base, user, reply));
   }
 

@@ -1,8 +1,8 @@
 import type { Backend } from '../backend/backend';
 import { problemOf, type Problem } from './problem';
-import type { AppInfo, MemoryPlan, ModelEntry } from './types';
+import type { AppInfo, Conversation, MemoryPlan, ModelEntry } from './types';
 
-/** The models the application knows, and the one that is loaded. */
+/** The models the application knows, the one that is loaded, and the one that answers where a conversation has none. */
 export class Models {
   list = $state.raw<ModelEntry[]>([]);
   info = $state.raw<AppInfo | null>(null);
@@ -16,6 +16,9 @@ export class Models {
   plans = $state.raw<Record<string, MemoryPlan>>({});
 
   readonly loaded: ModelEntry | null = $derived(this.list.find((model) => model.loaded) ?? null);
+  readonly usable: ModelEntry[] = $derived(this.list.filter((model) => model.usable));
+  /** The one that answers where a conversation has none of its own, or one that cannot. */
+  readonly default: ModelEntry | null = $derived(this.list.find((model) => model.is_default) ?? null);
 
   constructor(private readonly backend: Backend) {}
 
@@ -31,11 +34,35 @@ export class Models {
     }
   }
 
+  /** Reads the list again: files come and go while the window is open. */
+  async look(): Promise<void> {
+    this.problem = null;
+    await this.refresh();
+    await this.plan();
+  }
+
+  /** The name of the model that answers in a conversation, or in a new one. */
+  answering(conversation: Conversation | null): string | null {
+    return this.keeps(conversation) ? (conversation?.model ?? null) : (this.default?.name ?? null);
+  }
+
+  /** Why a conversation's model does not answer in it; null where it does. */
+  lost(conversation: Conversation): string | null {
+    if (!this.known || conversation.model === null || this.keeps(conversation)) return null;
+    const there = this.list.find((model) => model.name === conversation.model);
+    return there ? (there.problem ?? 'it cannot be used') : 'its file is gone, or has another name now';
+  }
+
+  /** A conversation's own model answers in it. One in memory does wherever its file has gone. */
+  private keeps(conversation: Conversation | null): boolean {
+    const name = conversation?.model ?? null;
+    return name !== null && (this.info?.model === name || this.usable.some((model) => model.name === name));
+  }
+
   /** Asks what each usable model would take, before it is loaded. */
   async plan(): Promise<void> {
-    const usable = this.list.filter((model) => model.usable);
     const ask = async ({ name }: ModelEntry) => [name, await this.backend.planModel(name, null).catch(() => null)] as const;
-    const answers = await Promise.all(usable.map(ask));
+    const answers = await Promise.all(this.usable.map(ask));
     this.plans = Object.fromEntries(answers.flatMap(([name, plan]) => (plan ? [[name, plan]] : [])));
   }
 
@@ -63,7 +90,7 @@ export class Models {
 
   /** Adds a model file by its path and loads it when none is loaded yet. */
   async add(path: string): Promise<boolean> {
-    const trimmed = path.trim().replace(/^["']|["']$/g, '');
+    const trimmed = path.trim();
     if (!trimmed) return false;
     this.problem = null;
     let added: ModelEntry;
@@ -75,6 +102,20 @@ export class Models {
     }
     await this.refresh();
     if (!this.loaded) return await this.load(added.name);
+    void this.plan();
+    return true;
+  }
+
+  /** Removes a model: one that was added is forgotten, the file of another is deleted. */
+  async remove(model: ModelEntry): Promise<boolean> {
+    this.problem = null;
+    try {
+      await this.backend.removeModel(model.name, !model.added);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+      return false;
+    }
+    await this.refresh();
     return true;
   }
 }

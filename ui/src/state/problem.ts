@@ -13,8 +13,21 @@ export interface Problem {
 }
 
 const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] }> = {
-  model_missing: { title: 'No model is loaded', advice: 'Choose one, then send again.', remedies: ['choose_model', 'retry'] },
-  model_broken: { title: 'The model file cannot be read', advice: 'It may be incomplete. Choose another, or fetch it again.', remedies: ['choose_model'] },
+  model_missing: { title: 'No model to answer with', advice: 'Choose one, or add a model file.', remedies: ['choose_model', 'retry'] },
+  model_file_missing: { title: 'There is no file at this path', advice: 'It may have been moved or renamed.', remedies: ['choose_model'] },
+  model_unreadable: { title: 'The file cannot be read', advice: 'Check its permissions, and the disk that it is on.', remedies: ['choose_model'] },
+  model_not_a_file: { title: 'This is not a file', advice: 'Choose a model file in GGUF format.', remedies: ['choose_model'] },
+  model_empty: { title: 'The file is empty', advice: 'Fetch it again.', remedies: ['choose_model'] },
+  model_not_gguf: { title: 'This is not a model file', advice: 'Choose one in GGUF format.', remedies: ['choose_model'] },
+  model_incomplete: { title: 'The model file is not whole', advice: 'Wait for its download to end, or fetch it again.', remedies: ['choose_model'] },
+  model_part: { title: 'This is one part of a model', advice: 'Join the parts, or fetch the model as one file.', remedies: ['choose_model'] },
+  model_projector: { title: 'This is a projector, not a model', advice: 'Choose the model that it came with.', remedies: ['choose_model'] },
+  model_draft: { title: 'This is a draft model', advice: 'Choose the model that it guesses ahead of.', remedies: ['choose_model'] },
+  model_adapter: { title: 'This is an adapter, not a model', advice: 'Choose a model that has it merged in.', remedies: ['choose_model'] },
+  model_unsupported: { title: 'This kind of model cannot be run', advice: 'The file may be sound. Choose a model of another kind.', remedies: ['choose_model'] },
+  model_broken: { title: 'The model file is damaged', advice: 'Choose another, or fetch it again.', remedies: ['choose_model'] },
+  model_changing: { title: 'The model file is being written', advice: 'Wait until that has ended.', remedies: ['choose_model', 'retry'] },
+  template_failed: { title: 'The model cannot take this conversation', advice: 'Its chat template refuses it. Choose another model, or change the message.', remedies: ['choose_model'] },
   memory_full: { title: 'There is not enough memory', advice: 'Close other programs, give conversations more memory in the settings, or start a new one.', remedies: ['new_conversation', 'retry'] },
   context_full: { title: 'This conversation is full', advice: 'Go on in a shorter branch, or start a new one.', remedies: ['compact', 'drop_oldest', 'new_conversation'] },
   no_summary: { title: 'The model wrote no summary', advice: 'Nothing has changed. The oldest turns can be dropped instead.', remedies: ['drop_oldest'] },

@@ -7,6 +7,13 @@ import type { MessageTree } from './tree';
 import type { ConversationId, Message, MessageId, MessageState, TurnEvent } from './types';
 import type { Words } from './unsent.svelte';
 
+/** Another model answers than the one that the conversation had. */
+export interface Fallback {
+  wanted: string;
+  reason: string;
+  model: string;
+}
+
 /** The conversation that a turn writes in. */
 export interface TurnPage {
   readonly id: ConversationId;
@@ -20,6 +27,9 @@ export interface TurnPage {
   changed(): void;
   /** A message keeps the row in which it was shown before it was stored. */
   sameRow(stored: MessageId, shown: MessageId): void;
+  fellBack(fallback: Fallback): void;
+  /** A model has written a reply. */
+  answered(model: string): void;
   fail(cause: unknown, retry: (() => void) | null): void;
   /** How to ask once more for what `turn` asked for; null when there is nothing to ask for. */
   retryOf(turn: Turn): (() => void) | null;
@@ -77,6 +87,9 @@ export class Turn {
     switch (event.event) {
       case 'started':
         this.confirm(event.user, event.reply);
+        break;
+      case 'model_fallback':
+        page.fellBack(event);
         break;
       case 'shortening':
         stream.shortening = event;
@@ -168,10 +181,11 @@ export class Turn {
     const reply = page.tree.get(event.message) ?? stream.reply;
     // A shorter branch in which nothing waited for the model.
     const nothingWritten = stream.kind === 'shorten' && !stream.started;
+    if (prompt_tokens > 0 && event.model !== null) page.answered(event.model);
     if (reply && !nothingWritten) {
       const stats = { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms };
       const text = stream.finalText(event.text);
-      const done: Message = { ...reply, id: event.message, text, state: event.state, stats, num_tokens: completion_tokens };
+      const done: Message = { ...reply, id: event.message, model: event.model, text, state: event.state, stats, num_tokens: completion_tokens };
       if (!page.tree.get(event.message)) page.leaf = event.message;
       page.tree = page.tree.with([done]);
     }

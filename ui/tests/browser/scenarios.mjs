@@ -463,7 +463,7 @@ export const scenarios = {
     async run(page) {
       await page.locator(id('model-path')).first().fill('/tmp/not-a-model.txt');
       await page.locator(id('model-add')).first().click();
-      await page.locator(`${id('problem')}[data-code="model_broken"]`).waitFor();
+      await page.locator(`${id('problem')}[data-code="model_not_gguf"]`).waitFor();
       await page.locator(id('model-path')).first().fill('/models/tiny.gguf');
       await page.locator(id('model-add')).first().click();
       await page.locator(`${id('model-picker')}:has-text("tiny")`).waitFor();

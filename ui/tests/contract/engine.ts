@@ -25,7 +25,7 @@ export const engine: Scenario[] = [
       });
       const before = await backend.listModels();
       const outcome = await backend.addModel('/no/such/file.gguf').then(() => null, (cause: unknown) => cause as { code?: string });
-      check(['model_missing', 'model_broken', 'invalid_argument'].includes(outcome?.code ?? ''), `a file that is not there: ${JSON.stringify(outcome)}`);
+      check(['model_file_missing', 'model_broken'].includes(outcome?.code ?? ''), `a file that is not there: ${JSON.stringify(outcome)}`);
       same(await backend.listModels(), before, 'the models');
     },
   },

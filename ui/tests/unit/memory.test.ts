@@ -114,8 +114,8 @@ test('the list of models says what each would take', async () => {
   await fireEvent.click(screen.getByTestId('model-picker'));
   const lines = await screen.findAllByTestId('model-plan');
   expect(lines.map((line) => line.textContent)).toEqual([
-    '145\u00a0MB weights + 100\u00a0MB for 8\u00a0192 tokens · fits',
     '484\u00a0MB weights + 100\u00a0MB for 8\u00a0192 tokens · fits',
+    '145\u00a0MB weights + 100\u00a0MB for 8\u00a0192 tokens · fits',
   ]);
 });
 

@@ -77,7 +77,7 @@ test('a user message that is stored before its reply stands is shown once', asyn
   emit({ event: 'token', text: 'Hi' });
   expect(chat.rows.map((row) => row.message.id)).toEqual([user.id, reply.id]);
   const stats = { prefill: { resident: 0, restored: 0, computed: 5 }, prompt_tokens: 5, completion_tokens: 1, ttft_ms: 1, tokens_per_s: 1, restore_ms: 0 };
-  emit({ event: 'finished', message: reply.id, text: 'Hi', state: 'complete', ...stats });
+  emit({ event: 'finished', message: reply.id, model: 'SmolLM2-135M-Instruct', text: 'Hi', state: 'complete', ...stats });
   await sending;
   expect(texts(chat)).toEqual(['hello', 'Hi']);
 });
@@ -272,8 +272,8 @@ test('search asks once the typing rests, and an old answer never covers a new on
 
 test('a model that was added is loaded when there was none', async () => {
   const { app } = await start('no-model,empty');
-  expect(await app.models.add('notes.txt')).toBe(false);
-  expect(app.models.problem?.code).toBe('model_broken');
+  expect(await app.models.add('/tmp/notes.txt')).toBe(false);
+  expect(app.models.problem?.code).toBe('model_not_gguf');
   expect(await app.models.add(' "/models/tiny.gguf" ')).toBe(true);
   expect(app.models.loaded?.name).toBe('tiny');
 });

@@ -51,7 +51,7 @@ test('conversations are grouped by day, newest first', () => {
 });
 
 test('every code has words and a way out', () => {
-  for (const code of ['model_missing', 'model_broken', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'engine_unavailable', 'internal']) {
+  for (const code of ['model_missing', 'model_file_missing', 'model_unreadable', 'model_not_a_file', 'model_empty', 'model_not_gguf', 'model_incomplete', 'model_part', 'model_projector', 'model_draft', 'model_adapter', 'model_unsupported', 'model_broken', 'model_changing', 'template_failed', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'engine_unavailable', 'internal']) {
     const problem = problemOf({ code, message: 'detail' }, true);
     expect(problem.code).toBe(code);
     expect(problem.detail).toBe('detail');
@@ -60,7 +60,16 @@ test('every code has words and a way out', () => {
   expect(problemOf({ code: 'never_heard_of', message: '' }, false).title).toBe('Something went wrong');
   expect(problemOf(new Error('boom'), false)).toMatchObject({ code: 'internal', detail: 'boom' });
   expect(problemOf('text', false).detail).toBe('text');
-  expect(problemOf({ code: 'model_missing', message: 'no model is loaded' }, false).detail, 'said once').toBe('');
+  expect(problemOf({ code: 'model_missing', message: 'no model to answer with' }, false).detail, 'said once').toBe('');
+});
+
+test('what is wrong with a model file is named for what it is', () => {
+  const codes = ['model_file_missing', 'model_unreadable', 'model_not_a_file', 'model_empty', 'model_not_gguf', 'model_incomplete', 'model_part', 'model_projector', 'model_draft', 'model_adapter', 'model_unsupported', 'model_broken', 'model_changing'];
+  const said = codes.map((code) => problemOf({ code, message: '' }, false));
+  expect(new Set(said.map(({ title }) => title)).size).toBe(codes.length);
+  // Nobody fetches five gigabytes again for a wrong path, or for a kind of model that cannot be run.
+  const fetching = said.filter(({ advice }) => /fetch it again/i.test(advice)).map(({ code }) => code);
+  expect(fetching).toEqual(['model_empty', 'model_incomplete', 'model_broken']);
 });
 
 test('a full context offers what the shell offers', () => {

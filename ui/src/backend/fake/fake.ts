@@ -1,11 +1,12 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
   ApiError, AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
-  PrivacyState, Released, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
+  PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { markdownOf } from './markdown';
 import { FakeMemory } from './memory';
+import { FakeModels } from './models';
 import { parseOptions, type FakeOptions } from './options';
 import { FakePrivacy } from './privacy';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
@@ -16,26 +17,24 @@ import { FakeTurn } from './turn';
 
 /** The whole application in memory, for the browser and the tests: it streams, branches, counts and fails like the real one. */
 export class FakeBackend implements Backend {
-  readonly cache = new FakeCache();
+  /** What each model has read; the blocks of one are of no use to another. */
+  private readonly caches = new Map<string, FakeCache>();
   private readonly memory: FakeMemory;
   private readonly privacy: FakePrivacy;
   private readonly store = new Map<string, Seeded & { deleted: boolean }>();
   private readonly turns = new Map<string, { stop(): void }>();
   private written: Unsent[] = [];
-  private models: ModelEntry[];
-  /** The model that was given back and comes again with the next turn. */
-  private released: string | null = null;
+  readonly models: FakeModels;
   /** Every command called, for the tests. */
   readonly calls: string[] = [];
 
   constructor(readonly options: FakeOptions, now = Date.now()) {
+    this.models = new FakeModels(options);
     this.privacy = new FakePrivacy(options);
     this.memory = new FakeMemory(options.gpu);
     if (!options.empty) for (const seeded of seedConversations(now)) this.insert(seeded);
     if (options.long) this.insert(longConversation(now, 100_000));
-    const loaded: ModelEntry = { name: 'SmolLM2-135M-Instruct', path: '/models/SmolLM2-135M-Instruct.Q8_0.gguf', architecture: 'llama', usable: true, file_bytes: 144_811_456, loaded: true };
-    const other: ModelEntry = { name: 'Qwen3-0.6B', path: '/models/Qwen3-0.6B.Q4_K_M.gguf', architecture: 'qwen3', usable: true, file_bytes: 484_220_320, loaded: false };
-    this.models = options.noModel ? [] : [loaded, other];
+    if (options.goneModel) for (const { conversation } of this.store.values()) conversation.model = 'Mistral-7B-Instruct';
     if (options.locked) return this.privacy.guard(this);
   }
 
@@ -93,6 +92,12 @@ export class FakeBackend implements Backend {
 
   async setWhenFull(id: string, whenFull: WhenFull): Promise<void> {
     this.entry(id).conversation.when_full = whenFull;
+  }
+
+  async setConversationModel(id: string, model: string): Promise<void> {
+    this.calls.push(`model ${model}`);
+    this.models.require(model);
+    this.entry(id).conversation.model = model;
   }
 
   async setActiveLeaf(conversation: string, message: string): Promise<void> {
@@ -172,6 +177,7 @@ export class FakeBackend implements Backend {
   async shorten(conversation: string, how: Shorten, onEvent: OnTurnEvent): Promise<void> {
     this.begin(conversation, onEvent, () => {
       const leaf = this.entry(conversation).conversation.active_leaf;
+      this.loadFor(conversation, null, onEvent);
       turnsToLeave(this.branch(conversation, leaf), how, this.options.contextTokens);
       void this.goOnShorter(conversation, leaf, how, onEvent);
     });
@@ -187,14 +193,12 @@ export class FakeBackend implements Backend {
   async openConversation(conversation: string | null): Promise<void> {
     this.calls.push(`open ${conversation}`);
     if (!conversation) return;
-    this.entry(conversation);
-    this.loadReleased();
+    this.models.look(this.entry(conversation).conversation.model, true);
   }
 
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
-    this.entry(conversation);
-    this.loadReleased();
+    this.models.look(this.entry(conversation).conversation.model, false);
   }
 
   async draft(conversation: string, message: string | null, text: string): Promise<void> {
@@ -227,16 +231,16 @@ export class FakeBackend implements Backend {
   }
 
   async listModels(): Promise<ModelEntry[]> {
-    return this.models.map((model) => ({ ...model }));
+    this.calls.push('list_models');
+    return this.models.list();
   }
 
   async addModel(path: string): Promise<ModelEntry> {
-    // Its disk has two folders.
-    if (!path.endsWith('.gguf') || !/^\/(models|tmp)\//.test(path)) throw { code: 'model_broken', message: `${path}: not a GGUF file` };
-    const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
-    const model: ModelEntry = { name, path, architecture: 'llama', usable: true, file_bytes: 1_240_000_000, loaded: false };
-    this.models.push(model);
-    return { ...model };
+    return this.models.add(path);
+  }
+
+  async removeModel(name: string, deleteFile: boolean): Promise<RemovedModel> {
+    return this.models.remove(name, deleteFile);
   }
 
   async chooseModel(): Promise<string | null> {
@@ -244,16 +248,15 @@ export class FakeBackend implements Backend {
   }
 
   async loadModel(name: string): Promise<void> {
-    if (!this.models.some((model) => model.name === name)) throw { code: 'model_missing', message: `no model ${name}` };
+    this.models.require(name);
     await new Promise((resolve) => setTimeout(resolve, 300));
-    this.released = null;
-    this.models = this.models.map((model) => ({ ...model, loaded: model.name === name }));
+    this.models.load(name);
+    this.models.choose(name);
   }
 
   async planModel(name: string, context: number | null): Promise<MemoryPlan> {
-    const model = this.models.find((one) => one.name === name);
-    if (!model) throw { code: 'model_missing', message: `no model ${name}` };
-    return this.memory.plan(model, context ?? this.options.contextTokens);
+    this.models.require(name);
+    return this.memory.plan(this.models.find(name), context ?? this.options.contextTokens);
   }
 
   async devices(): Promise<DeviceList> {
@@ -262,14 +265,13 @@ export class FakeBackend implements Backend {
 
   async memoryStats(): Promise<MemoryStats> {
     this.calls.push('memory_stats');
-    return this.memory.stats(this.models.find((one) => one.loaded), this.cache.numTokens(), this.turns.size > 0);
+    return this.memory.stats(this.models.entry(), this.cachedTokens(), this.turns.size > 0);
   }
 
   async releaseMemory(): Promise<Released> {
-    const loaded = this.models.find((one) => one.loaded);
-    this.models = this.models.map((model) => ({ ...model, loaded: false }));
-    this.released = loaded?.name ?? this.released;
-    return { freed_bytes: loaded ? loaded.file_bytes + this.cache.numTokens() * this.memory.perToken() : 0, was_loaded: loaded !== undefined };
+    const loaded = this.models.entry();
+    this.models.loaded = null;
+    return { freed_bytes: loaded ? loaded.file_bytes + this.cachedTokens() * this.memory.perToken() : 0, was_loaded: loaded !== undefined };
   }
 
   async memoryLimits(): Promise<MemoryLimits> {
@@ -280,7 +282,7 @@ export class FakeBackend implements Backend {
     this.memory.check(limits);
     if (limits.kv !== this.memory.limits.kv || limits.device !== this.memory.limits.device) {
       // Another format or device knows nothing of what was read in this one.
-      this.cache.clear();
+      await this.clearCache();
       await this.releaseMemory();
     }
     this.memory.limits = { ...limits };
@@ -290,7 +292,7 @@ export class FakeBackend implements Backend {
     const changed = this.memory.reserving.has(model) !== wholeContext;
     if (wholeContext) this.memory.reserving.add(model);
     else this.memory.reserving.delete(model);
-    if (!changed || !this.models.some((one) => one.name === model && one.loaded)) return;
+    if (!changed || this.models.loaded !== model) return;
     await this.releaseMemory();
     await this.loadModel(model);
   }
@@ -300,11 +302,11 @@ export class FakeBackend implements Backend {
   }
 
   async protect(secret: Secret): Promise<PrivacyState> {
-    return this.privacy.protect(secret, Math.ceil(this.cache.numTokens() / 64));
+    return this.privacy.protect(secret, Math.ceil(this.cachedTokens() / 64));
   }
 
   async unprotect(): Promise<PrivacyState> {
-    return this.privacy.unprotect(Math.ceil(this.cache.numTokens() / 64));
+    return this.privacy.unprotect(Math.ceil(this.cachedTokens() / 64));
   }
 
   async changeSecret(current: string | null, secret: Secret): Promise<PrivacyState> {
@@ -316,12 +318,12 @@ export class FakeBackend implements Backend {
   }
 
   async cacheStats(): Promise<CacheStats> {
-    const bytes = this.cache.numTokens() * this.memory.perToken();
-    return { budget_bytes: 20e9, file_bytes: bytes, live_bytes: bytes, num_blocks: Math.ceil(this.cache.numTokens() / 64), pools: [] };
+    const bytes = this.cachedTokens() * this.memory.perToken();
+    return { budget_bytes: 20e9, file_bytes: bytes, live_bytes: bytes, num_blocks: Math.ceil(this.cachedTokens() / 64), pools: [] };
   }
 
   async clearCache(): Promise<void> {
-    this.cache.clear();
+    for (const cache of this.caches.values()) cache.clear();
   }
 
   async exportConversation(id: string, format: ExportFormat): Promise<string> {
@@ -336,7 +338,7 @@ export class FakeBackend implements Backend {
   }
 
   async appInfo(): Promise<AppInfo> {
-    return { version: '0.1.0', device: 'CPU, 8 threads', data_dir: '/home/you/.local/share/reprise', model: this.models.find((one) => one.loaded)?.name ?? null };
+    return { version: '0.1.0', device: 'CPU, 8 threads', data_dir: '/home/you/.local/share/reprise', model: this.models.loaded };
   }
 
   async openLink(): Promise<void> {
@@ -344,6 +346,18 @@ export class FakeBackend implements Backend {
   }
 
   // ---- inside
+
+  /** What the model in memory has read. */
+  get cache(): FakeCache {
+    const model = this.models.loaded ?? '';
+    const cache = this.caches.get(model) ?? new FakeCache();
+    this.caches.set(model, cache);
+    return cache;
+  }
+
+  private cachedTokens(): number {
+    return [...this.caches.values()].reduce((sum, cache) => sum + cache.numTokens(), 0);
+  }
 
   /** The tokens of the branch that ends at `leaf`. */
   private prompt(conversation: string, leaf: string | null): number[] {
@@ -375,7 +389,7 @@ export class FakeBackend implements Backend {
       this.entry(conversation).messages.push(message);
       messages.push(message);
     };
-    if (summary !== null) add({ ...makeMessage(conversation, null, 'user', summary, Date.now()), kind: 'summary', model: 'SmolLM2-135M-Instruct' });
+    if (summary !== null) add({ ...makeMessage(conversation, null, 'user', summary, Date.now()), kind: 'summary', model: this.models.loaded });
     for (const message of branch.slice(first)) add({ ...message, id: crypto.randomUUID(), parent: messages.at(-1)?.id ?? null, edited_from: message.id });
     const leaf = messages[messages.length - 1];
     Object.assign(this.entry(conversation).conversation, { active_leaf: leaf.id, updated_at: Date.now() });
@@ -386,17 +400,14 @@ export class FakeBackend implements Backend {
   }
 
   private generate(conversation: string, user: Message, going: Message | null, onEvent: OnTurnEvent, stored: Message | null, shorter = false): void {
-    let model: ModelEntry;
+    let model: string;
     try {
-      model = this.loadedModel();
+      model = this.loadFor(conversation, stored, onEvent);
     } catch (missing) {
-      // The words are stored before a model is looked for.
-      if (stored) onEvent({ event: 'started', user: { ...stored }, reply: null });
       return onEvent(refusalOf(missing));
     }
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
     if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
-      if (stored) onEvent({ event: 'started', user: { ...stored }, reply: null });
       const choices = choicesOf(this.branch(conversation, going?.id ?? user.id));
       const when = this.entry(conversation).conversation.when_full;
       if ((when === 'compact' || when === 'drop_oldest') && choices.includes(when)) return void this.goOnShorter(conversation, going?.id ?? user.id, when, onEvent);
@@ -404,11 +415,11 @@ export class FakeBackend implements Backend {
       return onEvent({ event: 'context_full', message: user.id, needed_tokens, limit_tokens: this.options.contextTokens, choices: when === 'stop' ? [] : choices });
     }
     const reply = going ?? this.append(conversation, user.id, 'assistant', '');
-    Object.assign(reply, { state: 'generating', model: model.name });
+    Object.assign(reply, { state: 'generating', model });
     const { messages, conversation: { sampling } } = this.entry(conversation);
     // The likeliest reply is always the same one.
     const number = sampling.temperature === 0 ? this.branch(conversation, user.id).length : messages.length;
-    const turn = new FakeTurn(this.options, this.cache, { user: stored, question: user.text, reply, prompt, number, sampling });
+    const turn = new FakeTurn(this.options, this.cache, { question: user.text, reply, prompt, number, sampling });
     this.turns.set(conversation, turn);
     void turn.run((event) => {
       // Who is told that a turn has ended may begin the next.
@@ -423,17 +434,25 @@ export class FakeBackend implements Backend {
       if (this.options.errorCode) throw { code: this.options.errorCode, message: `refused with ${this.options.errorCode}` };
       this.entry(conversation);
       if (this.turns.has(conversation)) throw { code: 'busy', message: 'a reply is being written' };
-      this.loadReleased();
       work();
     } catch (refusal) {
       onEvent(refusalOf(refusal));
     }
   }
 
-  private loadedModel(): ModelEntry {
-    const loaded = this.models.find((model) => model.loaded);
-    if (!loaded) throw { code: 'model_missing', message: 'no model is loaded' };
-    return loaded;
+  private loadedModel(): void {
+    if (!this.models.loaded) throw { code: 'model_missing', message: 'no model is loaded' };
+  }
+
+  /** The words are stored before a model is looked for. The conversation is the model's that answers in it, and another one is told. */
+  private loadFor(id: string, stored: Message | null, onEvent: OnTurnEvent): string {
+    if (stored) onEvent({ event: 'started', user: { ...stored }, reply: null });
+    const { conversation } = this.entry(id);
+    const fallback = this.models.answer(conversation.model);
+    const model = this.models.loaded as string;
+    conversation.model = model;
+    if (fallback) onEvent(fallback);
+    return model;
   }
 
   /** The message itself, if it has these words and waits for its reply: they are not stored twice. */
@@ -441,11 +460,6 @@ export class FakeBackend implements Backend {
     const { messages } = this.entry(conversation);
     const found = messages.find((one) => one.id === id && one.role === 'user' && one.text === text);
     return found && !messages.some((one) => one.parent === id) ? found : null;
-  }
-
-  private loadReleased(): void {
-    if (this.released !== null) this.models = this.models.map((model) => ({ ...model, loaded: model.name === this.released }));
-    this.released = null;
   }
 
   private append(conversation: string, parent: string | null, role: 'user' | 'assistant', text: string): Message {
@@ -486,7 +500,7 @@ function snippetOf(text: string, at: number): string {
 /** As the engine ends a turn in which no model ran. */
 function storedEvent(message: Message): TurnEvent {
   const prefill = { resident: 0, restored: 0, computed: 0 };
-  return { event: 'finished', message: message.id, text: message.text, state: message.state, prefill, prompt_tokens: 0, completion_tokens: 0, ttft_ms: 0, tokens_per_s: 0, restore_ms: 0 };
+  return { event: 'finished', message: message.id, model: message.model, text: message.text, state: message.state, prefill, prompt_tokens: 0, completion_tokens: 0, ttft_ms: 0, tokens_per_s: 0, restore_ms: 0 };
 }
 
 function invalid(message: string): ApiError {

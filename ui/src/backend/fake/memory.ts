@@ -10,6 +10,8 @@ const CONVERSATION_TOKENS = 4096;
 const GPU = { choice: 'cuda:0', name: 'NVIDIA GeForce RTX 4070', memory_bytes: 12e9 };
 const NO_GPU = 'no NVIDIA driver is installed';
 
+type Sized = Pick<ModelEntry, 'name' | 'file_bytes'>;
+
 /** The memory of a machine with 16 GB, and perhaps of its GPU. */
 export class FakeMemory {
   limits: MemoryLimits = { pool_bytes: null, host_bytes: null, disk_bytes: null, idle_minutes: 15, kv: 'q8', device: 'auto' };
@@ -31,7 +33,7 @@ export class FakeMemory {
     if (!/^(auto|cpu|cuda:\d+)$/.test(device)) refuse(`no device is called ${device}; say auto, cpu or cuda:0`);
   }
 
-  plan(model: ModelEntry, context: number): MemoryPlan {
+  plan(model: Sized, context: number): MemoryPlan {
     const fixed = model.file_bytes + SCRATCH_BYTES + RUNTIME_BYTES;
     const kvBytes = context * this.perToken();
     const pool = this.pool();
@@ -90,7 +92,7 @@ export class FakeMemory {
     return { name: null, reason: this.limits.device === 'cpu' ? null : NO_GPU, num_layers: null, total_bytes: 0, free_bytes: 0, note: null };
   }
 
-  private reserved(model: ModelEntry, context = 8192): number {
+  private reserved(model: Sized, context = 8192): number {
     return this.reserving.has(model.name) ? (context + 64) * this.perToken() : 0;
   }
 

@@ -4,6 +4,10 @@ export interface FakeOptions {
   empty: boolean;
   long: boolean;
   noModel: boolean;
+  /** Files that are no models, or not whole, lie beside the models. */
+  foreignFiles: boolean;
+  /** The conversations to begin with are of a model that is not there any more. */
+  goneModel: boolean;
   hostile: boolean;
   /** Replies begin with a thought, as reasoning models write it. */
   thinking: boolean;
@@ -32,6 +36,8 @@ export function parseOptions(text: string): FakeOptions {
     empty: words.includes('empty'),
     long,
     noModel: words.includes('no-model'),
+    foreignFiles: words.includes('foreign-files'),
+    goneModel: words.includes('gone-model'),
     hostile: words.includes('hostile'),
     thinking: words.includes('thinking'),
     prefillRate: words.includes('slow') ? 60 : 20_000,

@@ -1,6 +1,7 @@
 // Conversations to begin with, so that the page looks as it will look in use.
 import type { Conversation, Message, MessageState, Sampling, TurnStats } from '../types';
 import { CODE, PROSE, RTL, TABLE } from './replies';
+import { SMOL } from './models';
 import { encode } from './tokens';
 
 export const SAMPLING: Sampling = {
@@ -69,11 +70,12 @@ function linear(title: string, at: number, lines: Line[]): Seeded {
   lines.forEach(([role, text, state], index) => {
     const tokens = encode(text).length + 4;
     const message = makeMessage(id, messages.at(-1)?.id ?? null, role, text, at + index * 20_000, state);
-    if (role === 'assistant') message.stats = stats(before, messages.at(-1)?.num_tokens ?? 0, tokens, index);
+    if (role === 'assistant') Object.assign(message, { model: SMOL, stats: stats(before, messages.at(-1)?.num_tokens ?? 0, tokens, index) });
     messages.push(message);
     before += tokens;
   });
-  return { conversation: makeConversation(id, title, at + lines.length * 20_000, messages.at(-1)?.id ?? null), messages };
+  const conversation = makeConversation(id, title, at + lines.length * 20_000, messages.at(-1)?.id ?? null);
+  return { conversation: { ...conversation, model: SMOL }, messages };
 }
 
 function bread(at: number): Seeded {
@@ -85,7 +87,7 @@ function bread(at: number): Seeded {
   ]);
   const [, first] = seeded.messages;
   const other = makeMessage(seeded.conversation.id, first.parent, 'assistant', 'Because a dry crust sets before the loaf has finished rising. A lidded pot is the easy answer.', at + 5000);
-  other.stats = stats(31, 0, 24, 1);
+  Object.assign(other, { model: SMOL, stats: stats(31, 0, 24, 1) });
   // The older answer stands first.
   seeded.messages.splice(1, 0, other);
   return seeded;

@@ -9,8 +9,6 @@ const CHUNK_TOKENS = 64;
 const TICK_MS = 16;
 
 interface Job {
-  /** The user's message where this turn stored one. */
-  user: Message | null;
   question: string;
   /** The stored reply; it grows in place. */
   reply: Message;
@@ -34,10 +32,8 @@ export class FakeTurn {
   }
 
   async run(onEvent: OnTurnEvent): Promise<void> {
-    const { user, reply, prompt } = this.job;
+    const { reply, prompt } = this.job;
     const began = performance.now();
-    // As the engine does: the words first, then the reply that is about to be written.
-    if (user) onEvent({ event: 'started', user: { ...user }, reply: null });
     onEvent({ event: 'started', user: null, reply: { ...reply } });
     const prefill = this.cache.match(prompt);
     // The turn has taken over what it could use of a draft.
@@ -98,7 +94,7 @@ export class FakeTurn {
     };
     Object.assign(reply, { state, stats, num_tokens: encode(reply.text).length });
     if (written) this.cache.keep([...prompt, ...encode(reply.text)]);
-    onEvent({ event: 'finished', message: reply.id, text: reply.text, state, ...stats });
+    onEvent({ event: 'finished', message: reply.id, model: reply.model, text: reply.text, state, ...stats });
   }
 }
 
