@@ -38,15 +38,16 @@ pub(crate) fn remove_model(
     delete_file: bool,
 ) -> Result<RemovedModel, ApiError> {
     let loaded = app.engine.loaded()?;
-    if loaded.is_some_and(|model| model.name == name) {
+    let is_loaded = loaded.is_some_and(|model| model.name == name);
+    if is_loaded && delete_file {
         app.engine.release()?;
     }
-    Ok(catalog::remove(
-        &mut app.history(),
-        &app.data.models_path(),
-        &name,
-        delete_file,
-    )?)
+    let folder = app.data.models_path();
+    let removed = catalog::remove(&mut app.history(), &folder, &name, delete_file)?;
+    if is_loaded && !removed.deleted {
+        app.engine.release()?;
+    }
+    Ok(removed)
 }
 
 /// Asks for a model file in the system's own dialog; nothing when the person turns away.

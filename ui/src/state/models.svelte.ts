@@ -17,6 +17,7 @@ export class Models {
 
   readonly loaded: ModelEntry | null = $derived(this.list.find((model) => model.loaded) ?? null);
   readonly usable: ModelEntry[] = $derived(this.list.filter((model) => model.usable));
+  readonly unusable: ModelEntry[] = $derived(this.list.filter((model) => !model.usable));
   /** The one that answers where a conversation has none of its own, or one that cannot. */
   readonly default: ModelEntry | null = $derived(this.list.find((model) => model.is_default) ?? null);
 
@@ -50,7 +51,7 @@ export class Models {
   lost(conversation: Conversation): string | null {
     if (!this.known || conversation.model === null || this.keeps(conversation)) return null;
     const there = this.list.find((model) => model.name === conversation.model);
-    return there ? (there.problem ?? 'it cannot be used') : 'its file is gone, or has another name now';
+    return there ? (there.problem ?? 'Its file cannot be used.') : 'Its file is gone, or has another name now.';
   }
 
   /** A conversation's own model answers in it. One in memory does wherever its file has gone. */

@@ -1,4 +1,4 @@
-import { begin, check, message, refused, refusedTurns, same, say, Turn, type Scenario } from './harness';
+import { begin, check, likeliest, message, refused, refusedTurns, same, say, Turn, type Scenario } from './harness';
 
 export const engine: Scenario[] = [
   {
@@ -37,6 +37,56 @@ export const engine: Scenario[] = [
       const last = await say(backend, id, 'Say one word.');
       const { model } = await message(backend, id, last.message);
       check((await backend.listModels()).some((one) => one.name === model), `it says ${model}`);
+    },
+  },
+  {
+    name: 'a conversation keeps the model that answers in it, until another is chosen for it',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await begin(backend);
+      const first = await say(backend, id, 'Say one word.');
+      const bound = async () => (await backend.getConversation(id)).conversation.model;
+      same(await bound(), first.model, 'whose it is');
+      const other = (await backend.listModels()).find((model) => model.usable && model.name !== first.model);
+      check(other !== undefined, 'there is one model only');
+      if (!other) return;
+      await refused('model_missing', { 'a model that is not there': backend.setConversationModel(id, 'No such model') });
+      await refused('conversation_missing', { 'no conversation': backend.setConversationModel('nowhere', other.name) });
+      same(await bound(), first.model, 'after refusals');
+      await backend.setConversationModel(id, other.name);
+      const second = await say(backend, id, 'And another.');
+      same([second.model, await bound()], [other.name, other.name], 'the model that was chosen');
+      same((await message(backend, id, first.message)).model, first.model, 'whose the first reply is');
+      same((await backend.appInfo()).model, other.name, 'the model in memory');
+    },
+  },
+  {
+    name: 'a conversation whose model is not there goes on with another one, and says so once',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await backend.createConversation(null, 'No such model');
+      await likeliest(backend, id, { max_tokens: 4 });
+      const turn = new Turn((onEvent) => backend.sendMessage(id, null, 'Is anybody there?', onEvent));
+      const last = await turn.finished();
+      const told = turn.events.filter((event) => event.event === 'model_fallback');
+      same(told.map(({ wanted, code, model }) => [wanted, code, model]), [['No such model', 'model_missing', last.model]], 'what is said');
+      same((await backend.getConversation(id)).conversation.model, last.model, 'whose it is now');
+      const next = new Turn((onEvent) => backend.sendMessage(id, null, 'And now?', onEvent));
+      same((await next.finished()).model, last.model, 'who goes on');
+      same(next.events.some((event) => event.event === 'model_fallback'), false, 'whether it is said again');
+    },
+  },
+  {
+    name: 'exactly one model is the default, and a file is never deleted unasked',
+    start: 'ready',
+    async run(backend) {
+      const before = await backend.listModels();
+      const [default_, ...others] = before.filter((model) => model.is_default);
+      check(default_?.usable && others.length === 0, `defaults: ${[default_, ...others].map((model) => model?.name)}`);
+      const own = before.filter((model) => !model.added);
+      for (const { name } of own) await refused('invalid_argument', { [name]: backend.removeModel(name, false) });
+      await refused('model_missing', { 'what is not there': backend.removeModel('No such model', true) });
+      same((await backend.listModels()).map((model) => model.path), before.map((model) => model.path), 'the models');
     },
   },
   {

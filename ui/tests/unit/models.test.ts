@@ -156,8 +156,10 @@ test('files that cannot be used are shown as what they are, and cannot be chosen
   await fireEvent.click(screen.getByTestId('model-picker'));
   const items = (await screen.findAllByTestId('model-item')) as HTMLButtonElement[];
   expect(items.filter((item) => item.disabled).map((item) => item.dataset.name)).toEqual(['A-partial', 'Gemma-3-4b', 'mmproj-F16']);
-  expect(items[0].textContent).toContain('incomplete download');
-  expect(items[0].parentElement?.title).toContain('fetch it again');
+  const [partial] = items.filter((item) => item.disabled);
+  expect(items.indexOf(partial), 'after those that can').toBe(2);
+  expect(partial.textContent).toContain('incomplete download');
+  expect(partial.parentElement?.title).toContain('fetch it again');
 });
 
 test('a model that was added is forgotten and comes back by Undo; a file of the folder is asked for first', async () => {
