@@ -146,6 +146,51 @@ fn a_reply_interrupted_while_it_is_continued_keeps_both_parts() {
 }
 
 #[test]
+fn a_reply_that_another_model_goes_on_with_has_that_models_ids_alone() {
+    const OTHER: [u8; 32] = [9; 32];
+    let mut scene = Scene::new();
+    let talk = scene.conversation("reply");
+    let root = scene.user(&talk, None, "hi");
+    let now = scene.now();
+    let reply = scene
+        .history()
+        .begin_reply(&talk.id, &root.id, Some("first"), &TOKENIZER, now)
+        .unwrap();
+    let row = |tokenizer, ids: &[u32]| TokenRow {
+        tokenizer,
+        ids: ids.to_vec(),
+    };
+    let first = row(TOKENIZER, &[1, 2]);
+    scene
+        .history()
+        .finish_reply(&reply.id, "Once upon", &first, MessageState::Stopped, None)
+        .unwrap();
+    // As a prompt stores them, with what ends a turn.
+    scene
+        .history()
+        .set_tokens(&reply.id, &OTHER, &[7, 8, 0])
+        .unwrap();
+    let open = scene
+        .history()
+        .reopen_reply(&reply.id, Some("second"), &row(OTHER, &[7, 8]))
+        .unwrap();
+    assert_eq!(open.model.as_deref(), Some("second"));
+    scene
+        .history()
+        .append_reply(&reply.id, " a time", &[9])
+        .unwrap();
+    // The process is gone; what it wrote is put together by the next one.
+    scene.reopen();
+    let history = scene.history();
+    assert_eq!(history.message(&reply.id).unwrap().text, "Once upon a time");
+    assert_eq!(
+        history.tokens(&reply.id, &OTHER).unwrap(),
+        Some(vec![7, 8, 9])
+    );
+    assert_eq!(history.tokens(&reply.id, &TOKENIZER).unwrap(), None);
+}
+
+#[test]
 fn only_a_reply_being_written_can_grow_or_finish() {
     let mut scene = Scene::new();
     let talk = scene.conversation("reply");
