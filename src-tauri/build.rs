@@ -49,6 +49,8 @@ fn main() {
         "unprotect",
         "change_secret",
         "unlock",
+        "view",
+        "set_zoom",
         "app_info",
         "open_link",
     ]);

@@ -16,6 +16,7 @@ use ts_rs::{Config, TS};
 use crate::api_error::ApiError;
 use crate::commands::about::AppInfo;
 use crate::commands::conversations::ConversationTree;
+use crate::commands::view::View;
 
 /// Everything that crosses between the shell and the window; what these name comes along.
 fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
@@ -39,7 +40,8 @@ fn export(dir: &Path) -> Result<(), ts_rs::ExportError> {
     SearchHit::export_all(&config)?;
     Secret::export_all(&config)?;
     TurnEvent::export_all(&config)?;
-    Unsent::export_all(&config)
+    Unsent::export_all(&config)?;
+    View::export_all(&config)
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod memory;
 mod models;
 mod privacy;
 mod turns;
+pub(crate) mod view;
 
 use tauri::ipc::Invoke;
 
@@ -62,6 +63,8 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         privacy::unprotect,
         privacy::change_secret,
         privacy::unlock,
+        view::view,
+        view::set_zoom,
         about::app_info,
         links::open_link,
     ]

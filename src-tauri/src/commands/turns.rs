@@ -8,6 +8,7 @@ use tauri::ipc::Channel;
 
 use crate::api_error::ApiError;
 use crate::app::OpenApp;
+use crate::commands::view;
 
 #[tauri::command(async)]
 pub(crate) fn send_message(
@@ -113,6 +114,7 @@ pub(crate) fn open_conversation(
     app: OpenApp,
     conversation: Option<ConversationId>,
 ) -> Result<(), ApiError> {
+    view::keep_looked_at(&app, conversation.as_ref());
     Ok(app.engine.open(conversation)?)
 }
 

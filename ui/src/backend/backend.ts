@@ -1,6 +1,6 @@
 import type {
   AppInfo, CacheStats, ContextUse, Conversation, ConversationId, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats,
-  MessageId, ModelEntry, PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
+  MessageId, ModelEntry, PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, View, WhenFull,
 } from './types';
 
 /** Receives the events of one turn; the last one is `finished`, `context_full` or `error`. */
@@ -74,6 +74,11 @@ export interface Backend {
   changeSecret(current: string | null, secret: Secret): Promise<PrivacyState>;
   /** Opens the application; until then everything else is refused with the code `locked`. */
   unlock(passphrase: string): Promise<void>;
+
+  /** How the window was left. */
+  view(): Promise<View>;
+  /** Draws everything larger or smaller, now and in the windows to come; 1 is the usual size. */
+  setZoom(zoom: number): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
   clearCache(): Promise<void>;

@@ -54,6 +54,9 @@ export function tauriBackend(): Backend {
     changeSecret: (current, secret) => call('change_secret', { current, secret }),
     unlock: (passphrase) => call('unlock', { passphrase }),
 
+    view: () => call('view'),
+    setZoom: (zoom) => call('set_zoom', { zoom }),
+
     cacheStats: () => call('cache_stats'),
     clearCache: () => call('clear_cache'),
     exportConversation: (id, format) => call('export_conversation', { id, format }),

@@ -32,4 +32,5 @@ export type { Shorten } from './bindings/Shorten';
 export type { TurnEvent } from './bindings/TurnEvent';
 export type { TurnStats } from './bindings/TurnStats';
 export type { Unsent } from './bindings/Unsent';
+export type { View } from './bindings/View';
 export type { WhenFull } from './bindings/WhenFull';

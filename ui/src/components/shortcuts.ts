@@ -11,6 +11,7 @@ export function handleShortcut(event: KeyboardEvent, app: App): void {
   if ((event.key === 'F5' || (command && key === 'r')) && app.holdsWords) return event.preventDefault();
   if (isText(event, command) && !takesText(document.activeElement)) composer()?.focus({ preventScroll: true });
   if (!command || event.altKey) return;
+  if (zoom(key, app)) return event.preventDefault();
   const run = SHORTCUTS[key];
   if (!run || event.shiftKey) return;
   if (run(app) !== false) event.preventDefault();
@@ -36,12 +37,22 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   z: (app) => !isTyping() && app.toasts.actOnNewest(),
 };
 
+/** The sign alone counts: where it stands, and with which other keys, is the keyboard's affair. */
+function zoom(key: string, app: App): boolean {
+  if (key === '+' || key === '=') app.zoom.larger();
+  else if (key === '-' || key === '_') app.zoom.smaller();
+  else if (key === '0') app.zoom.reset();
+  else return false;
+  return true;
+}
+
 /** What the keys do, for those who want to know. */
 export const KEYS: readonly (readonly [keys: string, what: string])[] = [
   ['Ctrl N', 'New conversation'],
   ['Ctrl K', 'Search, also Ctrl F'],
   ['Ctrl B', 'Show or hide the sidebar'],
   ['Ctrl ,', 'Settings'],
+  ['Ctrl + − 0', 'Larger, smaller or usual text'],
   ['Ctrl Z', 'Undo what was deleted'],
   ['Esc', 'Stop the reply, or one step back'],
   ['↑', 'Edit your last message, from an empty field'],

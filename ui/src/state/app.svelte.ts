@@ -12,11 +12,16 @@ import { Toasts } from './toasts.svelte';
 import { Typing } from './typing';
 import { UnsentKeeper, Words } from './unsent.svelte';
 import { Warming } from './warming';
+import { Zoom } from './zoom.svelte';
 import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
   temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
 };
+
+// From these widths on the settings leave a page of at least 480 beside them: with the sidebar (264 + 320 + 480), and without.
+const BESIDE_BOTH = 1064;
+const BESIDE_PAGE = 800;
 
 /** What is on the blank page of a conversation that does not exist yet. */
 export interface Beginning {
@@ -36,6 +41,8 @@ export class App implements ChatHost {
   problem = $state.raw<Problem | null>(null);
   settingsOpen = $state(false);
   sidebarOpen = $state(true);
+  /** Of the window, in the page's own pixels. */
+  width = $state(1180);
   /** The window is too narrow for the sidebar to stand beside the page: it lies over it. */
   narrow = $state(false);
   /** Conversations whose reply ended while the reader was elsewhere. */
@@ -51,6 +58,9 @@ export class App implements ChatHost {
   /** What is written on the blank page. */
   readonly blank: Words;
   readonly toasts = new Toasts();
+  readonly zoom: Zoom;
+  /** There is no room for the settings beside the page: they lie over it. */
+  readonly settingsOver: boolean = $derived(this.width < (this.sidebarOpen && !this.narrow ? BESIDE_BOTH : BESIDE_PAGE));
   private readonly chats = new SvelteMap<ConversationId, Chat>();
   /** Conversations in which a turn runs. */
   readonly writing: ReadonlySet<ConversationId> = $derived(new Set([...this.chats.values()].filter((chat) => chat.streaming).map((chat) => chat.id)));
@@ -66,13 +76,18 @@ export class App implements ChatHost {
     this.typing = new Typing(backend);
     this.unsent = new UnsentKeeper(backend);
     this.blank = new Words(this.unsent, null);
+    this.zoom = new Zoom(backend);
   }
 
   async start(): Promise<void> {
     await this.refreshList();
     if (this.locked) return;
-    await Promise.all([this.models.refresh(), this.unsent.load()]);
+    const [view] = await Promise.all([this.backend.view().catch(() => null), this.models.refresh(), this.unsent.load()]);
+    if (view) void this.zoom.set(view.zoom);
     this.blank.takeOver();
+    // Where the person was; not if something was written or chosen meanwhile.
+    const { conversation } = view ?? {};
+    if (!this.ready && conversation && !this.open && !this.draft) await this.openConversation(conversation);
     this.ready = true;
   }
 
@@ -304,6 +319,7 @@ export class App implements ChatHost {
       this.conversations = [conversation, ...this.conversations];
       this.beginning = { systemPrompt: '', sampling: DEFAULT_SAMPLING };
       this.open = chat;
+      this.look(conversation.id);
       return chat;
     } catch (cause) {
       this.problem = problemOf(cause, false);

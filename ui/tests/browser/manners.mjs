@@ -27,4 +27,145 @@ export const manners = {
       assert.equal(await focused(page), 'composer');
     },
   },
+
+  'the settings stand beside the page at the usual size of the window, and cover nothing of it': {
+    fake: '',
+    viewport: { width: 1180, height: 780 },
+    async run(page) {
+      await open(page);
+      await page.locator(id('settings-open')).click();
+      await page.locator('.settings').waitFor();
+      assert.equal(await page.locator('.veil').count(), 0);
+      const { x: edge } = await page.locator('.settings').boundingBox();
+      for (const [what, locator] of Object.entries({
+        Send: page.locator(id('send')),
+        meter: page.locator(id('context-meter')),
+        picker: page.locator(id('model-picker')),
+        export: page.locator(id('export')),
+        text: page.locator('.prose p').first(),
+      })) {
+        const { x, width } = await locator.boundingBox();
+        assert.ok(x + width <= edge, `${what} ends at ${x + width}, the panel begins at ${edge}`);
+      }
+    },
+  },
+
+  'in a narrower window the settings lie over a veil, which closes them, and the focus comes home': {
+    fake: '',
+    viewport: { width: 700, height: 700 },
+    async run(page) {
+      await page.keyboard.press('Control+,');
+      const panel = page.locator('.settings');
+      await panel.waitFor();
+      assert.equal(await page.locator('main').evaluate((main) => main.inert), true);
+      await page.mouse.click(40, 400);
+      await panel.waitFor({ state: 'detached' });
+      assert.equal(await focused(page), 'composer');
+      await page.keyboard.press('Control+,');
+      await panel.waitFor();
+      await page.keyboard.press('Escape');
+      await panel.waitFor({ state: 'detached' });
+      await page.waitForTimeout(60);
+      assert.equal(await focused(page), 'composer');
+    },
+  },
+
+  'text is larger and smaller by keys, by the wheel and in the settings': {
+    fake: '',
+    async run(page) {
+      await open(page);
+      await page.keyboard.press('Control+,');
+      const says = (percent) => page.locator(id('zoom')).getByText(percent).waitFor();
+      await page.keyboard.press('Control+=');
+      await page.keyboard.press('Control++');
+      await says('125');
+      await page.keyboard.press('Control+-');
+      await says('110');
+      await page.keyboard.press('Control+0');
+      await says('100');
+      await page.locator(id('zoom-in')).click();
+      await says('110');
+      await page.keyboard.down('Control');
+      await page.mouse.wheel(0, 100);
+      await says('100');
+      await page.mouse.wheel(0, -100);
+      await says('110');
+      await page.keyboard.up('Control');
+    },
+  },
+
+  'at twice the text the usual window holds the page, the editor and the settings': {
+    fake: '',
+    // What 1180 × 780 are at 200 %.
+    viewport: { width: 590, height: 390 },
+    async run(page) {
+      await page.keyboard.press('Control+b');
+      await open(page);
+      await users(page).last().locator(id('edit')).press('Enter');
+      await inView(page, id('edit-save'));
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('Control+,');
+      await page.locator('.settings').waitFor();
+      const over = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+      assert.equal(over, false);
+    },
+  },
+
+  'a long reply that is edited shows its buttons, and the composer steps aside': {
+    fake: 'fast',
+    viewport: { width: 1180, height: 780 },
+    async run(page) {
+      await open(page);
+      await send(page, 'An essay on bread, at length.');
+      await finished(page);
+      await replies(page).last().locator(id('edit')).press('Enter');
+      await page.waitForTimeout(200);
+      await inView(page, id('edit-save'));
+      await inView(page, id('edit-cost'));
+      assert.equal(await page.locator(id('to-end')).count(), 0);
+      assert.equal(await page.locator(id('send')).isVisible(), false);
+      await page.keyboard.type(' And a line more.\n\n\n\n\nEnd.');
+      await page.waitForTimeout(200);
+      await inView(page, id('edit-save'));
+      // Scrolled within the message, they stay.
+      await page.locator(id('messages')).evaluate((list) => (list.scrollTop -= 120));
+      await page.waitForTimeout(100);
+      await inView(page, id('edit-save'));
+      await page.screenshot({ path: 'test-results/editor.png' });
+    },
+  },
+
+  'the button to the end lies beside the text, and a message that was refused is seen whole': {
+    fake: 'context-full',
+    viewport: { width: 1180, height: 780 },
+    async run(page) {
+      await open(page);
+      await page.locator(id('messages')).evaluate((list) => (list.scrollTop = 0));
+      const button = page.locator(id('to-end'));
+      if (await button.count()) {
+        const { x } = await button.boundingBox();
+        const { x: left, width } = await page.locator('.prose p').first().boundingBox();
+        assert.ok(x >= left + width, `at ${x}, the text ends at ${left + width}`);
+      }
+      await send(page, 'One more, '.repeat(60));
+      await page.locator(id('problem')).waitFor();
+      await page.waitForTimeout(200);
+      await inView(page, `${id('message')}:last-of-type ${id('regenerate')}`);
+      const short = await page.locator(id('messages')).evaluate((list) => list.scrollHeight - list.clientHeight - list.scrollTop);
+      assert.ok(short <= 2, `${short} short of the end`);
+    },
+  },
 };
+
+/** All of it is on the screen and under nothing. */
+async function inView(page, selector) {
+  const seen = await page.locator(selector).last().evaluate((element) => {
+    const { left, right, top, bottom } = element.getBoundingClientRect();
+    const hit = (x, y) => {
+      const on = document.elementFromPoint(x, y);
+      return on !== null && (element.contains(on) || on.contains(element));
+    };
+    return { top, bottom, whole: top >= 0 && bottom <= innerHeight && hit((left + right) / 2, top + 2) && hit((left + right) / 2, bottom - 2) };
+  });
+  assert.ok(seen.whole, `${selector} is not in view: ${JSON.stringify(seen)}`);
+}

@@ -205,4 +205,18 @@ export const conversations: Scenario[] = [
       same([json.conversation.id, json.messages.length], [id, 4], 'the tree');
     },
   },
+  {
+    name: 'a window is told how the one before was left',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await backend.createConversation(null, null);
+      await backend.openConversation(id);
+      await backend.setZoom(1.25);
+      same(await backend.view(), { zoom: 1.25, conversation: id }, 'how it was left');
+      await backend.openConversation(null);
+      await backend.setZoom(1);
+      same(await backend.view(), { zoom: 1, conversation: null }, 'on the blank page');
+      await refused('invalid_argument', { 'text of no size': backend.setZoom(0), 'text of ten times its size': backend.setZoom(10) });
+    },
+  },
 ];

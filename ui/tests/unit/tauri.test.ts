@@ -33,6 +33,8 @@ test('commands go by their names with the arguments of the shell', async () => {
   await backend.exportConversation('c', 'markdown');
   await backend.saveConversation('c', 'json');
   await backend.stop('c');
+  await backend.setZoom(1.25);
+  await backend.view();
   expect(seen).toEqual([
     ['create_conversation', { systemPrompt: 'Be kind.', model: null }],
     ['rename_conversation', { id: 'c', title: 'title' }],
@@ -46,6 +48,8 @@ test('commands go by their names with the arguments of the shell', async () => {
     ['export_conversation', { id: 'c', format: 'markdown' }],
     ['save_conversation', { id: 'c', format: 'json' }],
     ['stop', { conversation: 'c' }],
+    ['set_zoom', { zoom: 1.25 }],
+    ['view', {}],
   ]);
 });
 

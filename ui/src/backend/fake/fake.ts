@@ -1,7 +1,7 @@
 import type { Backend, OnTurnEvent } from '../backend';
 import type {
   ApiError, AppInfo, CacheStats, ContextUse, Conversation, ConversationTree, DeviceList, EditCost, ExportFormat, MemoryLimits, MemoryPlan, MemoryStats, Message, ModelEntry,
-  PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, WhenFull,
+  PrivacyState, Released, RemovedModel, Sampling, SearchHit, Secret, Shorten, TurnEvent, Unsent, View, WhenFull,
 } from '../types';
 import { FakeCache } from './cache';
 import { markdownOf } from './markdown';
@@ -25,6 +25,8 @@ export class FakeBackend implements Backend {
   private readonly turns = new Map<string, { stop(): void }>();
   private written: Unsent[] = [];
   readonly models: FakeModels;
+  /** How the window was left. */
+  private left: View = { zoom: 1, conversation: null };
   /** Every command called, for the tests. */
   readonly calls: string[] = [];
 
@@ -192,6 +194,7 @@ export class FakeBackend implements Backend {
 
   async openConversation(conversation: string | null): Promise<void> {
     this.calls.push(`open ${conversation}`);
+    this.left.conversation = conversation;
     if (!conversation) return;
     this.models.look(this.entry(conversation).conversation.model, true);
   }
@@ -315,6 +318,15 @@ export class FakeBackend implements Backend {
 
   async unlock(passphrase: string): Promise<void> {
     this.privacy.unlock(passphrase);
+  }
+
+  async view(): Promise<View> {
+    return { ...this.left };
+  }
+
+  async setZoom(zoom: number): Promise<void> {
+    if (!(zoom >= 0.5 && zoom <= 3)) throw invalid('text can be half to three times its size');
+    this.left.zoom = zoom;
   }
 
   async cacheStats(): Promise<CacheStats> {

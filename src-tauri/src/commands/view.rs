@@ -1,0 +1,73 @@
+//! How the window was left: the size of its text, and the conversation that was looked at.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use store::ConversationId;
+use tauri::WebviewWindow;
+use ts_rs::TS;
+
+use crate::api_error::ApiError;
+use crate::app::OpenApp;
+
+const ZOOM: &str = "zoom";
+const LOOKED_AT: &str = "looked_at";
+
+/// The least and the largest zoom.
+const ZOOMS: std::ops::RangeInclusive<f64> = 0.5..=3.0;
+
+/// What a window begins with.
+#[derive(Debug, Serialize, TS)]
+pub struct View {
+    /// How large everything is drawn; 1 is the usual size.
+    pub zoom: f64,
+    /// The conversation that was looked at last; none if that was the blank page.
+    pub conversation: Option<ConversationId>,
+}
+
+#[tauri::command(async)]
+pub(crate) fn view(app: OpenApp) -> Result<View, ApiError> {
+    let history = app.history();
+    let zoom = history.setting(ZOOM)?.and_then(|zoom| zoom.as_f64());
+    let looked_at = history.setting(LOOKED_AT)?;
+    let conversation = looked_at
+        .as_ref()
+        .and_then(Value::as_str)
+        .map(ConversationId::from);
+    Ok(View {
+        zoom: zoom.filter(|zoom| ZOOMS.contains(zoom)).unwrap_or(1.0),
+        conversation,
+    })
+}
+
+#[tauri::command(async)]
+pub(crate) fn set_zoom(app: OpenApp, window: WebviewWindow, zoom: f64) -> Result<(), ApiError> {
+    if !ZOOMS.contains(&zoom) {
+        return Err(ApiError::invalid(
+            "text can be half to three times its size",
+        ));
+    }
+    window
+        .set_zoom(zoom)
+        .map_err(|error| ApiError::new("internal", error.to_string()))?;
+    keep(&app, ZOOM, json!(zoom));
+    Ok(())
+}
+
+/// Notes which conversation is looked at from now on.
+pub(crate) fn keep_looked_at(app: &OpenApp, conversation: Option<&ConversationId>) {
+    keep(app, LOOKED_AT, json!(conversation));
+}
+
+/// A history that cannot be written is told where words are at stake; here only the next start is less at home.
+fn keep(app: &OpenApp, key: &str, value: Value) {
+    let mut history = app.history();
+    if history
+        .setting(key)
+        .is_ok_and(|old| old.as_ref() == Some(&value))
+    {
+        return;
+    }
+    if let Err(error) = history.set_setting(key, &value) {
+        tracing::warn!(%error, key, "how the window was left is not kept");
+    }
+}
