@@ -12,6 +12,7 @@ use tauri::ipc::{CommandArg, CommandItem, InvokeError};
 use tauri::{Manager, Runtime};
 
 use crate::api_error::ApiError;
+use crate::commands::view;
 
 /// The open application. The folder's lock is held for as long as this lives. The fields are dropped in this order: the
 /// engine saves and ends, then the history closes, then the folder is free.
@@ -70,9 +71,13 @@ impl App {
         Ok(changed?)
     }
 
-    /// Loads the default model, so that it is there before the first word. Without one, turns will say so.
-    pub(crate) fn load_default_model(&self) {
-        if let Err(error) = self.engine.load(None) {
+    /// Loads the model that will be wanted, so that it is there before the first word: the one of the conversation that the window
+    /// opens with, else the default one. Without one, turns will say so.
+    pub(crate) fn load_first_model(&self) {
+        let looked_at = view::looked_at(&self.history()).unwrap_or_default();
+        // It may be gone; then the default model is loaded.
+        let opened = looked_at.map(|conversation| self.engine.open(Some(conversation)));
+        if let Err(error) = opened.unwrap_or(Ok(())).and(self.engine.load(None)) {
             tracing::warn!(%error, "no model is loaded");
         }
     }

@@ -50,7 +50,7 @@ pub fn run() -> ExitCode {
             window::open(tauri, &folder)?;
             signals::exit_on_signal(tauri.handle().clone());
             if let Ok(app) = tauri.state::<Running>().app() {
-                std::thread::spawn(move || app.load_default_model());
+                std::thread::spawn(move || app.load_first_model());
             }
             Ok(())
         })

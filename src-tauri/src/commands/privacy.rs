@@ -39,6 +39,6 @@ pub(crate) fn change_secret(
 #[tauri::command(async)]
 pub(crate) fn unlock(running: State<'_, Running>, passphrase: Passphrase) -> Result<(), ApiError> {
     let app = running.unlock(&passphrase)?;
-    std::thread::spawn(move || app.load_default_model());
+    std::thread::spawn(move || app.load_first_model());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use store::ConversationId;
+use store::{ConversationId, History};
 use tauri::WebviewWindow;
 use ts_rs::TS;
 
@@ -28,11 +28,7 @@ pub struct View {
 pub(crate) fn view(app: OpenApp) -> Result<View, ApiError> {
     let history = app.history();
     let zoom = history.setting(ZOOM)?.and_then(|zoom| zoom.as_f64());
-    let looked_at = history.setting(LOOKED_AT)?;
-    let conversation = looked_at
-        .as_ref()
-        .and_then(Value::as_str)
-        .map(ConversationId::from);
+    let conversation = looked_at(&history)?;
     Ok(View {
         zoom: zoom.filter(|zoom| ZOOMS.contains(zoom)).unwrap_or(1.0),
         conversation,
@@ -51,6 +47,15 @@ pub(crate) fn set_zoom(app: OpenApp, window: WebviewWindow, zoom: f64) -> Result
         .map_err(|error| ApiError::new("internal", error.to_string()))?;
     keep(&app, ZOOM, json!(zoom));
     Ok(())
+}
+
+/// The conversation that was looked at last.
+pub(crate) fn looked_at(history: &History) -> store::Result<Option<ConversationId>> {
+    let kept = history.setting(LOOKED_AT)?;
+    Ok(kept
+        .as_ref()
+        .and_then(Value::as_str)
+        .map(ConversationId::from))
 }
 
 /// Notes which conversation is looked at from now on.
