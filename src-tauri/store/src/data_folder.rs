@@ -93,6 +93,17 @@ impl DataFolder {
         })
     }
 
+    /// A folder that is only read: nothing is made in it, and it is not locked.
+    ///
+    /// # Errors
+    /// When the path cannot be made absolute.
+    pub fn to_read(path: Option<PathBuf>) -> Result<Self> {
+        Ok(Self {
+            path: Self::locate(path)?,
+            _lock: None,
+        })
+    }
+
     /// The folder, as an absolute path.
     pub fn path(&self) -> &Path {
         &self.path

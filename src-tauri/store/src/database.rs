@@ -31,15 +31,48 @@ pub(crate) fn open(path: &Path, key: Option<(&DataKey, Database)>) -> rusqlite::
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
+    unlock(&connection, key)?;
+    // What is deleted is overwritten in its page.
+    connection.pragma_update(None, "secure_delete", "ON")?;
+    Ok(connection)
+}
+
+/// Opens a database that nobody writes, and that has no log: no file is made, and none is locked.
+pub(crate) fn open_to_read(
+    path: &Path,
+    key: Option<(&DataKey, Database)>,
+) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(immutable(path), flags)?;
+    unlock(&connection, key)?;
+    Ok(connection)
+}
+
+/// The address of a file that does not change.
+fn immutable(path: &Path) -> String {
+    let mut address = if cfg!(windows) { "file:/" } else { "file:" }.to_owned();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'\\' if cfg!(windows) => address.push('/'),
+            b'/' | b':' | b'.' | b'-' | b'_' => address.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => address.push(char::from(byte)),
+            byte => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address.push_str("?immutable=1");
+    address
+}
+
+fn unlock(connection: &Connection, key: Option<(&DataKey, Database)>) -> rusqlite::Result<()> {
     if let Some((key, of)) = key {
         // What fails comes back as an error; SQLCipher would tell standard error, too.
         connection.pragma_update(None, "cipher_log_level", "NONE")?;
         // Nothing may be done before.
         connection.pragma_update(None, "key", key.database(of).as_str())?;
     }
-    // What is deleted is overwritten in its page.
-    connection.pragma_update(None, "secure_delete", "ON")?;
-    Ok(connection)
+    Ok(())
 }
 
 /// Turns the database at `path`, which nobody has open, into one of the form `to`. At every moment a whole one stands at

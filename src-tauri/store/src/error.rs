@@ -1,5 +1,7 @@
 //! The one error type of the truth side. The cache side has none: its failures are misses.
 
+mod trouble;
+
 use std::path::PathBuf;
 
 use crate::history::{ConversationId, MessageId};
@@ -19,7 +21,7 @@ pub enum Error {
     #[error("this system names no folder for application data; choose one with --data-dir")]
     NoDataFolder,
     /// A file operation failed.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", trouble::of_file(path, source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -102,8 +104,11 @@ pub enum Error {
     /// The reply is not being generated, so nothing can be appended to it.
     #[error("the reply {0} is not being generated")]
     NotGenerating(MessageId),
+    /// The history was opened to be read.
+    #[error("the history is open for reading only; nothing was changed")]
+    ReadOnly,
     /// SQLite failed.
-    #[error("the history could not be read or written: {0}")]
+    #[error("{}", trouble::of_sqlite(.0))]
     Sqlite(#[from] rusqlite::Error),
     /// A stored value is not what this version writes.
     #[error("the history holds an unreadable value: {0}")]
@@ -114,6 +119,25 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// There is no room on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => trouble::is_full(source),
+            Self::Sqlite(error) => trouble::is_sqlite_full(error),
+            _ => false,
+        }
+    }
+
+    /// The folder can be read and not written.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => trouble::is_read_only(source),
+            Self::Sqlite(error) => trouble::is_sqlite_read_only(error),
+            Self::ReadOnly => true,
+            _ => false,
+        }
+    }
+
     /// Stable code to branch on.
     pub fn code(&self) -> &'static str {
         match self {
@@ -126,6 +150,8 @@ impl Error {
             Self::Locked { .. } => "locked",
             Self::WrongPassphrase => "wrong_passphrase",
             Self::Keychain(_) => "keychain",
+            error if error.is_full() => "disk_full",
+            error if error.is_read_only() => "read_only",
             _ => "storage",
         }
     }

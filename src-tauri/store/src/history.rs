@@ -11,6 +11,7 @@ mod message;
 mod model;
 mod open;
 mod privacy;
+mod read;
 mod reply;
 mod schema;
 mod search;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub use types::*;
 
@@ -39,6 +40,10 @@ pub struct History {
     clean_marker: Option<PathBuf>,
     /// The write-ahead log.
     log: PathBuf,
+    /// Nothing can be written, not even what is only of use to this crate.
+    is_read_only: bool,
+    /// What is read instead of the file itself; closed before it goes.
+    copy: Option<read::Copy>,
 }
 
 /// How long the log gets before it is folded in. A reply adds about 8 KiB a token.
@@ -54,6 +59,9 @@ impl History {
 
     /// One transaction, as safe as `synchronous` is set.
     fn commit<T>(&mut self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -185,7 +193,7 @@ mod tests {
             NORMAL
         );
         history
-            .quick(|_| -> Result<()> { Err(crate::Error::NoDataFolder) })
+            .quick(|_| -> Result<()> { Err(Error::NoDataFolder) })
             .unwrap_err();
         assert_eq!(
             history

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use aes_gcm::{Aes256Gcm, KeyInit};
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
+use unicode_normalization::UnicodeNormalization;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Bytes of every key here.
@@ -130,18 +131,54 @@ pub(crate) fn form_of(seal: Option<&Seal>) -> Form {
 }
 
 /// Words that unlock a data folder. Overwritten when they go, and nothing prints them.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The same words in another Unicode form are the same passphrase: which form a keyboard gives is nobody's choice.
+#[derive(Clone, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Passphrase(String);
 
 impl Passphrase {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// What a new key is locked by: the composed form (NFC), as RFC 8265 has it.
+    pub(crate) fn composed(&self) -> Zeroizing<String> {
+        composed(&self.0)
+    }
+
+    /// Every form under which a key may have been locked, each once: composed, decomposed, without compatibility forms, and
+    /// as it was said. Earlier versions locked by what they were given.
+    pub(crate) fn forms(&self) -> Vec<Zeroizing<String>> {
+        let mut forms = vec![self.composed()];
+        let others = [
+            collected(self.0.nfd(), self.0.len()),
+            collected(self.0.nfkc(), self.0.len()),
+            Zeroizing::new(self.0.clone()),
+        ];
+        for form in others {
+            if !forms.contains(&form) {
+                forms.push(form);
+            }
+        }
+        forms
     }
 
     pub(crate) fn is_long_enough(&self) -> bool {
-        self.0.chars().count() >= LEAST_PASSPHRASE
+        self.composed().chars().count() >= LEAST_PASSPHRASE
     }
+}
+
+impl PartialEq for Passphrase {
+    fn eq(&self, other: &Self) -> bool {
+        self.composed() == other.composed()
+    }
+}
+
+fn composed(words: &str) -> Zeroizing<String> {
+    collected(words.nfc(), words.len())
+}
+
+/// Into memory that is large enough from the start: growing would leave copies behind. No form is more than 18 times as long.
+fn collected(chars: impl Iterator<Item = char>, length: usize) -> Zeroizing<String> {
+    let mut form = Zeroizing::new(String::with_capacity(length * 18));
+    form.extend(chars);
+    form
 }
 
 impl From<String> for Passphrase {
@@ -256,6 +293,23 @@ mod tests {
         };
         let printed = format!("{seal:?} {secret:?}");
         assert!(!printed.contains("sesame") && !printed.contains("171"));
+    }
+
+    #[test]
+    fn every_form_of_a_passphrase_is_the_same_passphrase() {
+        let (composed, decomposed): (Passphrase, Passphrase) = (
+            "café 結果 pass".to_owned().into(),
+            "cafe\u{301} 結果 pass".to_owned().into(),
+        );
+        assert_eq!(composed, decomposed);
+        assert_eq!(composed.composed(), decomposed.composed());
+        let forms = |words: &str| Passphrase::from(words.to_owned()).forms().len();
+        assert_eq!(
+            (forms("plain words"), forms("café"), forms("ｶﾅ é")),
+            (1, 2, 3)
+        );
+        assert!(!Passphrase::from("e\u{301}".repeat(7)).is_long_enough());
+        assert!(Passphrase::from("結".repeat(8)).is_long_enough());
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //!  "digest":"64 hex digits: blake3 of the contents as serde_json writes them"}
 //! ```
 //!
-//! `wrapped` is the data key under AES-256-GCM, by a key that argon2id (RFC 9106, version 0x13) makes of the passphrase;
+//! `wrapped` is the data key under AES-256-GCM, by a key that argon2id (RFC 9106, version 0x13) makes of the passphrase
+//! in its composed form (NFC; what was locked by another form still unlocks);
 //! version, folder, salt and costs are associated data. The digest tells damage from a wrong passphrase.
 
 use std::io::{ErrorKind, Write};
@@ -223,17 +224,20 @@ impl KeyFile {
         {
             return Err(damaged("its costs are out of bounds"));
         }
-        let cipher = cipher(passphrase, &salt, costs).map_err(|reason| damaged(&reason))?;
         let associated = associated(&self.contents.folder, &salt, costs);
-        let sealed = Payload {
-            msg: &wrapped,
-            aad: &associated,
-        };
-        let bytes = cipher
-            .decrypt(nonce.as_slice().into(), sealed)
-            .map(Zeroizing::new)
-            .map_err(|_| Error::WrongPassphrase)?;
-        DataKey::from_bytes(&bytes).ok_or_else(|| damaged("its key has another length"))
+        for form in passphrase.forms() {
+            let cipher = cipher(&form, &salt, costs).map_err(|reason| damaged(&reason))?;
+            let sealed = Payload {
+                msg: &wrapped,
+                aad: &associated,
+            };
+            if let Ok(bytes) = cipher.decrypt(nonce.as_slice().into(), sealed) {
+                let bytes = Zeroizing::new(bytes);
+                return DataKey::from_bytes(&bytes)
+                    .ok_or_else(|| damaged("its key has another length"));
+            }
+        }
+        Err(Error::WrongPassphrase)
     }
 
     fn write_or(&mut self, old: Contents) -> Result<()> {
@@ -302,30 +306,69 @@ fn lock(path: &Path, folder: &str, key: &DataKey, secret: &Secret) -> Result<Loc
             if !passphrase.is_long_enough() {
                 return Err(Error::PassphraseTooShort);
             }
-            let (mut salt, mut nonce) = ([0; 16], [0; 12]);
-            fill_random(&mut salt)
-                .and_then(|()| fill_random(&mut nonce))
-                .map_err(io(path))?;
-            let failed = |reason: String| io(path)(std::io::Error::other(reason));
-            let cipher = cipher(passphrase, &salt, COSTS).map_err(failed)?;
-            let plain = Payload {
-                msg: key.bytes(),
-                aad: &associated(folder, &salt, COSTS),
-            };
-            let wrapped = cipher
-                .encrypt(&nonce.into(), plain)
-                .map_err(|error| failed(error.to_string()))?;
-            Ok(Lock::Passphrase {
-                salt: hex(&salt),
-                costs: COSTS,
-                nonce: hex(&nonce),
-                wrapped: hex(&wrapped),
-            })
+            lock_by_words(path, folder, key, &passphrase.composed())
         }
     }
 }
 
-fn cipher(passphrase: &Passphrase, salt: &[u8], costs: Costs) -> Result<Aes256Gcm, String> {
+fn lock_by_words(path: &Path, folder: &str, key: &DataKey, words: &str) -> Result<Lock> {
+    let (mut salt, mut nonce) = ([0; 16], [0; 12]);
+    fill_random(&mut salt)
+        .and_then(|()| fill_random(&mut nonce))
+        .map_err(io(path))?;
+    let failed = |reason: String| io(path)(std::io::Error::other(reason));
+    let cipher = cipher(words, &salt, COSTS).map_err(failed)?;
+    let plain = Payload {
+        msg: key.bytes(),
+        aad: &associated(folder, &salt, COSTS),
+    };
+    let wrapped = cipher
+        .encrypt(&nonce.into(), plain)
+        .map_err(|error| failed(error.to_string()))?;
+    Ok(Lock::Passphrase {
+        salt: hex(&salt),
+        costs: COSTS,
+        nonce: hex(&nonce),
+        wrapped: hex(&wrapped),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_an_older_version_locked_by_another_form_still_unlocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = |words: &str| Passphrase::from(words.to_owned());
+        let (composed, decomposed) = ("café 結果 pass", "cafe\u{301} 結果 pass");
+        let key = DataKey::random().unwrap();
+        let secret = Secret::Passphrase {
+            passphrase: words(composed),
+        };
+        let mut file = KeyFile::create(folder.path(), &key, &secret).unwrap();
+        // Half-width kana are another text in each form of their own.
+        for older in [composed, decomposed, "cafe\u{301} ｶﾞ pass"] {
+            file.contents.lock =
+                lock_by_words(&file.path, &file.contents.folder, &key, older).unwrap();
+            file.write().unwrap();
+            let read = KeyFile::read(folder.path()).unwrap().unwrap();
+            assert!(read.unlock(Some(&words(older))).unwrap() == key, "{older}");
+            if older != "cafe\u{301} ｶﾞ pass" {
+                for form in [composed, decomposed] {
+                    assert!(
+                        read.unlock(Some(&words(form))).unwrap() == key,
+                        "{older} by {form}"
+                    );
+                }
+            }
+            let wrong = read.unlock(Some(&words("cafe 結果 pass")));
+            assert!(matches!(wrong, Err(Error::WrongPassphrase)));
+        }
+    }
+}
+
+fn cipher(passphrase: &str, salt: &[u8], costs: Costs) -> Result<Aes256Gcm, String> {
     let Costs {
         memory_kib,
         passes,
@@ -335,7 +378,7 @@ fn cipher(passphrase: &Passphrase, salt: &[u8], costs: Costs) -> Result<Aes256Gc
     let params = params.map_err(|error| error.to_string())?;
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     Argon2::new(Algorithm::Argon2id, argon2::Version::V0x13, params)
-        .hash_password_into(passphrase.bytes(), salt, key.as_mut_slice())
+        .hash_password_into(passphrase.as_bytes(), salt, key.as_mut_slice())
         .map_err(|error| error.to_string())?;
     Ok(Aes256Gcm::new(key.as_slice().into()))
 }

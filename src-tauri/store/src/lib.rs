@@ -16,10 +16,12 @@ mod data_folder;
 mod database;
 mod error;
 mod file;
+mod fold;
 mod history;
 mod key;
 mod key_file;
 mod keychain;
+mod title;
 mod unbuffered;
 
 pub use block_store::{
@@ -29,8 +31,9 @@ pub use block_store::{
 pub use data_folder::DataFolder;
 pub use error::{Error, Result};
 pub use history::{
-    BranchPart, Conversation, ConversationId, Format, History, Message, MessageId, MessageKind,
-    MessageState, ModelPath, NewConversation, NewMessage, Prefill, Role, Sampling, SearchHit,
-    TokenRow, TurnStats, Unsent, WhenFull,
+    BranchPart, Conversation, ConversationId, Format, History, HitKind, Mark, Message, MessageId,
+    MessageKind, MessageState, ModelPath, NewConversation, NewMessage, Prefill, Role, Sampling,
+    SearchHit, TokenRow, TurnStats, Unsent, WhenFull,
 };
 pub use key::{LEAST_PASSPHRASE, Passphrase, Privacy, Seal, Secret, Unlocks};
+pub use title::{file_stem, title_from, title_of};

@@ -7,6 +7,7 @@ use super::{
 };
 use super::{from_json, from_name, message, to_json, to_name, tokens};
 use crate::error::{Error, Result};
+use crate::title::{title_from, title_of};
 
 pub(super) const V1: &str = "
 CREATE TABLE conversation (
@@ -26,9 +27,23 @@ CREATE INDEX conversation_by_recency ON conversation (updated_at);
 pub(super) const V2: &str =
     "ALTER TABLE conversation ADD COLUMN when_full TEXT NOT NULL DEFAULT 'ask';";
 
+// A clock may be wrong, and then right again: what was used last is told by an order of its own and not by a time.
+pub(super) const V3: &str = "
+ALTER TABLE conversation ADD COLUMN recency INTEGER NOT NULL DEFAULT 0;   -- grows with each use
+UPDATE conversation SET recency = coalesce(
+    (SELECT max(seq) FROM message WHERE message.conversation = conversation.id),
+    (SELECT max(seq) FROM message WHERE message.created_at <= conversation.created_at),
+    0
+);
+DROP INDEX conversation_by_recency;
+CREATE INDEX conversation_by_use ON conversation (recency);
+";
+
+/// More than that of any other conversation.
+const MOST_RECENT: &str = "(SELECT coalesce(max(recency), 0) + 1 FROM conversation)";
+
 const COLUMNS: &str =
     "id, title, system_prompt, model, sampling, created_at, updated_at, active_leaf, when_full";
-const TITLE_CHARS: usize = 60;
 
 fn from_row(row: &Row) -> rusqlite::Result<Conversation> {
     Ok(Conversation {
@@ -55,19 +70,21 @@ impl History {
         let sampling = to_json(&new.sampling)?;
         self.durable(|transaction| {
             transaction.execute(
-                "INSERT INTO conversation (id, title, system_prompt, model, sampling, created_at, updated_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
-                params![id, new.title, new.system_prompt, new.model, sampling, now_ms],
+                &format!(
+                    "INSERT INTO conversation (id, title, system_prompt, model, sampling, created_at, updated_at, recency)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, {MOST_RECENT})"
+                ),
+                params![id, title_of(&new.title), new.system_prompt, new.model, sampling, now_ms],
             )?;
             Ok(())
         })?;
         self.conversation(&id)
     }
 
-    /// All conversations that are not deleted, the one that changed last first.
+    /// All conversations that are not deleted, the one that was used last first, whatever a clock said then.
     pub fn conversations(&self) -> Result<Vec<Conversation>> {
         let mut statement = self.connection.prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM conversation WHERE deleted_at IS NULL ORDER BY updated_at DESC, rowid DESC"
+            "SELECT {COLUMNS} FROM conversation WHERE deleted_at IS NULL ORDER BY recency DESC, rowid DESC"
         ))?;
         let rows = statement.query_map([], from_row)?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -84,9 +101,9 @@ impl History {
             .ok_or_else(|| Error::ConversationMissing(id.clone()))
     }
 
-    /// Gives it a title.
+    /// Gives it a title, of which what cannot be seen is left out.
     pub fn rename(&mut self, id: &ConversationId, title: &str) -> Result<()> {
-        self.durable(|transaction| set(transaction, id, "title", title))
+        self.durable(|transaction| set(transaction, id, "title", title_of(title)))
     }
 
     /// Changes its system prompt. The token ids of its root messages hold the old one, so they are forgotten.
@@ -181,28 +198,17 @@ pub(super) fn extend(
     now_ms: i64,
 ) -> Result<()> {
     transaction.execute(
-        "UPDATE conversation SET active_leaf = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1",
+        &format!("UPDATE conversation SET active_leaf = ?2, updated_at = ?3, recency = {MOST_RECENT} WHERE id = ?1"),
         params![id, leaf, now_ms],
     )?;
     Ok(())
 }
 
 /// Names a conversation that has no title after the first line of what the person wrote.
-pub(super) fn title_from(transaction: &Transaction, id: &ConversationId, text: &str) -> Result<()> {
-    let line = text
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or_default();
-    let mut title: String = line.chars().take(TITLE_CHARS).collect();
-    if title.len() < line.len() {
-        let end = title.rfind(char::is_whitespace).unwrap_or(title.len());
-        title.truncate(end);
-        title.push('…');
-    }
+pub(super) fn name_after(transaction: &Transaction, id: &ConversationId, text: &str) -> Result<()> {
     transaction.execute(
         "UPDATE conversation SET title = ?2 WHERE id = ?1 AND title = ''",
-        params![id, title],
+        params![id, title_from(text)],
     )?;
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! A conversation as text to take away.
 
-use std::fmt::Write;
+mod markdown;
 
 use serde_json::json;
 
-use super::{ConversationId, Format, History, Message, MessageKind, Role};
+use super::{ConversationId, Format, History};
 use crate::error::Result;
 
 impl History {
@@ -23,7 +23,7 @@ impl History {
                     Some(leaf) => self.branch(leaf)?,
                     None => Vec::new(),
                 };
-                Ok(markdown(
+                Ok(markdown::page(
                     &conversation.title,
                     &conversation.system_prompt,
                     &branch,
@@ -31,34 +31,4 @@ impl History {
             }
         }
     }
-}
-
-fn markdown(title: &str, system_prompt: &str, branch: &[Message]) -> String {
-    let mut text = format!(
-        "# {}\n",
-        if title.is_empty() {
-            "Conversation"
-        } else {
-            title
-        }
-    );
-    if !system_prompt.is_empty() {
-        section(&mut text, "System", system_prompt);
-    }
-    for message in branch {
-        let heading = match (message.role, &message.model) {
-            (Role::System, _) => "System".to_owned(),
-            (Role::User, _) if message.kind == MessageKind::Summary => "Summary".to_owned(),
-            (Role::User, _) => "You".to_owned(),
-            (Role::Assistant, None) => "Assistant".to_owned(),
-            (Role::Assistant, Some(model)) => format!("Assistant ({model})"),
-        };
-        section(&mut text, &heading, &message.text);
-    }
-    text
-}
-
-fn section(text: &mut String, heading: &str, body: &str) {
-    // Writing to a String cannot fail.
-    let _ = write!(text, "\n## {heading}\n\n{}\n", body.trim_end());
 }

@@ -107,7 +107,7 @@ pub(super) fn insert(transaction: &Transaction, new: &NewMessage, now_ms: i64) -
     conversation::extend(transaction, &new.conversation, &id, now_ms)?;
     unsent::sent(transaction, &new.conversation, &new.text)?;
     if new.role == Role::User {
-        conversation::title_from(transaction, &new.conversation, &new.text)?;
+        conversation::name_after(transaction, &new.conversation, &new.text)?;
     }
     read(transaction, &id)
 }

@@ -50,6 +50,8 @@ impl History {
             protection,
             clean_marker: None,
             log: with_suffix(path, "-wal"),
+            is_read_only: false,
+            copy: None,
         };
         history.durable(reply::interrupt_all)?;
         Ok(history)
@@ -119,12 +121,17 @@ fn open(path: &Path, migrations: &[&[&str]], protection: Option<Protection>) -> 
         transaction.commit()?;
     }
     search::erase_what_is_deleted(&connection)?;
+    let transaction = connection.transaction()?;
+    search::index_new(&transaction)?;
+    transaction.commit()?;
     let mut history = History {
         connection,
         path: path.to_owned(),
         protection,
         clean_marker: Some(clean_marker),
         log: with_suffix(path, "-wal"),
+        is_read_only: false,
+        copy: None,
     };
     history.durable(reply::interrupt_all)?;
     Ok(history)

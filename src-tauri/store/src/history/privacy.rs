@@ -294,6 +294,15 @@ pub(super) fn connect(path: &Path, seal: Option<&Seal>) -> Result<Connection> {
     Ok(database::open(path, key)?)
 }
 
+/// Opens the file as what it is, without a file beside it.
+pub(super) fn connect_to_read(path: &Path, seal: Option<&Seal>) -> Result<Connection> {
+    let key = match (form(path)?, seal) {
+        (Some(Form::Sealed), Some(seal)) => Some((&*seal.key, Database::History)),
+        _ => None,
+    };
+    Ok(database::open_to_read(path, key)?)
+}
+
 fn form(path: &Path) -> Result<Option<Form>> {
     database::form(path).map_err(|source| Error::Io {
         path: path.to_owned(),

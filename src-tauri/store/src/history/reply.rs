@@ -7,7 +7,7 @@ use super::{
     ConversationId, History, Message, MessageId, MessageState, NewMessage, Role, TokenRow,
     TurnStats,
 };
-use super::{message, to_json, to_name, tokens};
+use super::{message, search, to_json, to_name, tokens};
 use crate::error::{Error, Result};
 
 pub(super) const V1: &str = "
@@ -106,6 +106,7 @@ impl History {
             tokens::forget_others(transaction, id, &token_row.tokenizer)?;
             tokens::write(transaction, id, &token_row.tokenizer, &token_row.ids)?;
             transaction.execute("DELETE FROM reply_piece WHERE message = ?1", [id])?;
+            search::index_new(transaction)?;
             message::read(transaction, id)
         })
     }

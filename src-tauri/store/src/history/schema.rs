@@ -15,4 +15,5 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[
     ],
     &[conversation::V2, message::V2],
     &[unsent::V1],
+    &[conversation::V3, search::V2],
 ];

@@ -1,9 +1,24 @@
-//! Full-text search over the messages of conversations that are not deleted.
+//! Search over the messages and titles of conversations that are not deleted.
+//!
+//! The full-text table finds candidates and ranks them; what is a hit the folded words themselves decide ([`query`]). The
+//! table is fed with terms that this crate makes ([`terms`]), and so knows every script. New words wait in
+//! `message_unindexed` until a reply ends, a search begins or the history is opened: a message is durable before it can be
+//! found, and nobody waits for the index to send one. What still waits is searched directly.
 
-use rusqlite::{Connection, ErrorCode, params};
+mod query;
+mod snippet;
+mod terms;
 
-use super::{History, SearchHit};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
+};
+
+use self::query::Query;
+use self::snippet::snippet;
+use super::{ConversationId, History, HitKind, MessageId, SearchHit};
 use crate::error::Result;
+use crate::fold::fold;
+use crate::title;
 
 pub(super) const TABLE: &str = "message_search";
 
@@ -24,79 +39,216 @@ CREATE TRIGGER message_search_update AFTER UPDATE OF text ON message BEGIN
 END;
 ";
 
-const SNIPPET_CHARS: usize = 80;
+// The terms of a message are kept beside it, since the index needs them again to forget it. The triggers call nothing of
+// this crate: what writes to the file without it leaves a message to be indexed, and no error.
+pub(super) const V2: &str = "
+DROP TRIGGER message_search_insert;
+DROP TRIGGER message_search_delete;
+DROP TRIGGER message_search_update;
+DROP TABLE message_search;
+
+CREATE TABLE message_terms (
+    seq   INTEGER PRIMARY KEY,
+    terms TEXT NOT NULL             -- of the folded text, with a space between two
+) STRICT;
+CREATE TABLE message_unindexed (
+    seq INTEGER PRIMARY KEY         -- messages whose terms are not there yet
+) STRICT;
+CREATE VIRTUAL TABLE message_search USING fts5 (
+    terms, content = 'message_terms', content_rowid = 'seq', tokenize = 'ascii'
+);
+CREATE TRIGGER message_terms_insert AFTER INSERT ON message_terms BEGIN
+    INSERT INTO message_search (rowid, terms) VALUES (new.seq, new.terms);
+END;
+CREATE TRIGGER message_terms_delete AFTER DELETE ON message_terms BEGIN
+    INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', old.seq, old.terms);
+END;
+CREATE TRIGGER message_search_insert AFTER INSERT ON message BEGIN
+    INSERT INTO message_unindexed (seq) VALUES (new.seq);
+END;
+CREATE TRIGGER message_search_delete AFTER DELETE ON message BEGIN
+    DELETE FROM message_terms WHERE seq = old.seq;
+    DELETE FROM message_unindexed WHERE seq = old.seq;
+END;
+CREATE TRIGGER message_search_update AFTER UPDATE OF text ON message WHEN old.text <> new.text BEGIN
+    DELETE FROM message_terms WHERE seq = old.seq;
+    INSERT OR IGNORE INTO message_unindexed (seq) VALUES (new.seq);
+END;
+INSERT INTO message_unindexed (seq) SELECT seq FROM message;
+";
 
 /// A word-for-word copy in a shorter branch says nothing that its original does not.
 const IS_NO_COPY: &str = "NOT EXISTS (
     SELECT 1 FROM message AS original WHERE original.id = message.edited_from AND original.text = message.text)";
 
 impl History {
-    /// Messages that hold every word of `text`, the last one perhaps unfinished; the best first. No query syntax: every
-    /// character stands for itself.
+    /// Titles and messages that hold every word of `text`, in any order, the last one perhaps unfinished: titles first, at
+    /// most half of the `limit`, then the best messages. No query syntax: every character stands for itself, but for case,
+    /// diacritics and width.
     pub fn search(&self, text: &str, limit: u32) -> Result<Vec<SearchHit>> {
-        let words: Vec<&str> = text
-            .split_whitespace()
-            .filter(|word| word.contains(char::is_alphanumeric))
-            .collect();
-        match words.as_slice() {
-            [] if text.trim().is_empty() => Ok(Vec::new()),
-            // The index has no words in scripts that are written without spaces, and none of punctuation alone.
-            [] => self.scan(text.trim(), limit),
-            words if words.iter().any(|word| word.contains(is_unspaced)) => {
-                self.scan(text.trim(), limit)
-            }
-            words => self.look_up(words, limit),
+        let query = Query::new(text);
+        if query.is_empty() {
+            return Ok(Vec::new());
         }
+        if let Err(error) = self.index_new() {
+            tracing::debug!(%error, "what is new is searched without an index");
+        }
+        let limit = limit as usize;
+        let mut hits = self.titles(&query, limit.div_ceil(2))?;
+        for seq in self.candidates(&query)? {
+            if hits.len() >= limit {
+                break;
+            }
+            hits.extend(self.hit(seq, &query)?);
+        }
+        Ok(hits)
     }
 
-    fn look_up(&self, words: &[&str], limit: u32) -> Result<Vec<SearchHit>> {
-        let quoted: Vec<String> = words
-            .iter()
-            .map(|word| format!("\"{}\"", word.replace('\0', " ").replace('"', "\"\"")))
-            .collect();
-        let query = format!("{} *", quoted.join(" "));
-        let mut statement = self.connection.prepare_cached(&format!(
-            "SELECT conversation.id, message.id, title, snippet(message_search, 0, '', '', '…', 16)
-             FROM message_search
-             JOIN message ON message.seq = message_search.rowid
-             JOIN conversation ON conversation.id = message.conversation
-             WHERE message_search MATCH ?1 AND deleted_at IS NULL AND {IS_NO_COPY}
-             ORDER BY rank, message.seq DESC LIMIT ?2"
-        ))?;
-        let rows = statement.query_map(params![query, limit], |row| {
-            Ok(SearchHit {
-                conversation: row.get(0)?,
-                message: row.get(1)?,
-                title: row.get(2)?,
-                snippet: row.get(3)?,
-            })
-        })?;
+    fn titles(&self, query: &Query, limit: usize) -> Result<Vec<SearchHit>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT id, title FROM conversation WHERE deleted_at IS NULL ORDER BY recency DESC, rowid DESC",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut hits = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (conversation, title): (ConversationId, String) = (row.get(0)?, row.get(1)?);
+            let Some(found) = query.find(&title) else {
+                continue;
+            };
+            if self.is_made_of_first_message(&conversation, &title)? {
+                continue;
+            }
+            let (snippet, marks) = snippet(&title, &found);
+            hits.push(SearchHit {
+                kind: HitKind::Title,
+                conversation,
+                message: None,
+                title,
+                snippet,
+                marks,
+            });
+            if hits.len() == limit {
+                break;
+            }
+        }
+        Ok(hits)
+    }
+
+    /// Such a title says nothing that the message does not.
+    fn is_made_of_first_message(&self, conversation: &ConversationId, title: &str) -> Result<bool> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT text FROM message WHERE conversation = ?1 AND role = 'user' ORDER BY seq LIMIT 1",
+        )?;
+        let first: Option<String> = statement
+            .query_row([conversation], |row| row.get(0))
+            .optional()?;
+        // Earlier versions cut it elsewhere.
+        let beginning = title.strip_suffix('…').unwrap_or(title);
+        Ok(first.is_some_and(|first| {
+            title::title_from(&first) == title || first.trim_start().starts_with(beginning)
+        }))
+    }
+
+    /// Messages that may be hits, the most promising first.
+    fn candidates(&self, query: &Query) -> Result<Vec<i64>> {
+        let newest = |table: &str| format!("SELECT seq FROM {table} ORDER BY seq DESC");
+        let Some(terms) = query.terms() else {
+            // The index knows nothing of punctuation.
+            return self.seqs(&newest("message"));
+        };
+        let mut found = self.seqs(&newest("message_unindexed"))?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT rowid, rank FROM message_search WHERE message_search MATCH ?1",
+        )?;
+        let mut ranked: Vec<(i64, f64)> = statement
+            .query_map([terms], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        ranked.sort_by(|(a, of_a), (b, of_b)| of_a.total_cmp(of_b).then(b.cmp(a)));
+        found.extend(ranked.into_iter().map(|(seq, _)| seq));
+        Ok(found)
+    }
+
+    fn seqs(&self, sql: &str) -> Result<Vec<i64>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([], |row| row.get(0))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Reads every message, the newest first.
-    fn scan(&self, text: &str, limit: u32) -> Result<Vec<SearchHit>> {
+    /// The message as a hit, if it is one.
+    fn hit(&self, seq: i64, query: &Query) -> Result<Option<SearchHit>> {
         let mut statement = self.connection.prepare_cached(&format!(
             "SELECT conversation.id, message.id, title, message.text
              FROM message JOIN conversation ON conversation.id = message.conversation
-             WHERE instr(message.text, ?1) > 0 AND deleted_at IS NULL AND {IS_NO_COPY}
-             ORDER BY message.seq DESC LIMIT ?2"
+             WHERE message.seq = ?1 AND deleted_at IS NULL AND {IS_NO_COPY}"
         ))?;
-        let rows = statement.query_map(params![text, limit], |row| {
-            let whole: String = row.get(3)?;
-            let snippet = snippet(&whole, text);
-            Ok(SearchHit {
-                conversation: row.get(0)?,
-                message: row.get(1)?,
-                title: row.get(2)?,
-                snippet,
+        let row = statement
+            .query_row([seq], |row| {
+                Ok((
+                    row.get(0)?,
+                    row.get::<_, MessageId>(1)?,
+                    row.get(2)?,
+                    row.get::<_, String>(3)?,
+                ))
             })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+            .optional()?;
+        let Some((conversation, message, title, text)) = row else {
+            return Ok(None);
+        };
+        Ok(query.find(&text).map(|found| {
+            let (snippet, marks) = snippet(&text, &found);
+            SearchHit {
+                kind: HitKind::Message,
+                conversation,
+                message: Some(message),
+                title,
+                snippet,
+                marks,
+            }
+        }))
+    }
+
+    /// Indexes what waits for it. Not waited for: lost in a power cut, it waits again.
+    fn index_new(&self) -> Result<()> {
+        if self.is_read_only
+            || self
+                .seqs("SELECT seq FROM message_unindexed LIMIT 1")?
+                .is_empty()
+        {
+            return Ok(());
+        }
+        self.connection
+            .pragma_update(None, "synchronous", "NORMAL")?;
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        let indexed = index_new(&transaction).and_then(|()| transaction.commit());
+        self.connection.pragma_update(None, "synchronous", "FULL")?;
+        Ok(indexed?)
     }
 }
 
-/// The search table says what the messages say; its own check compares the two when its rank is 1.
+/// Indexes the messages that wait for it.
+pub(super) fn index_new(connection: &Connection) -> rusqlite::Result<()> {
+    let mut next = connection.prepare_cached(
+        "SELECT seq, text FROM message_unindexed JOIN message USING (seq) ORDER BY seq LIMIT 1",
+    )?;
+    loop {
+        let waiting: Option<(i64, String)> = next
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((seq, text)) = waiting else {
+            return Ok(());
+        };
+        connection
+            .prepare_cached("INSERT INTO message_terms (seq, terms) VALUES (?1, ?2)")?
+            .execute(params![seq, terms::of(&fold(&text))])?;
+        connection
+            .prepare_cached("DELETE FROM message_unindexed WHERE seq = ?1")?
+            .execute([seq])?;
+    }
+}
+
+/// The search table says what the terms say; its own check compares the two when its rank is 1. Before its second form
+/// these were the messages.
 pub(super) fn is_in_step(connection: &Connection) -> rusqlite::Result<bool> {
     let checked = connection.execute_batch(
         "INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)",
@@ -120,30 +272,7 @@ pub(super) fn erase_what_is_deleted(connection: &Connection) -> rusqlite::Result
     Ok(())
 }
 
-/// Makes the search table anew from the messages.
+/// Makes the search table anew from the messages' terms.
 pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("INSERT INTO message_search (message_search) VALUES ('rebuild')")
-}
-
-/// East Asian and South East Asian scripts that put no spaces between words.
-fn is_unspaced(c: char) -> bool {
-    matches!(u32::from(c), 0x0E00..=0x0EFF | 0x1000..=0x109F | 0x1780..=0x17FF | 0x2E80..=0x9FFF | 0xAC00..=0xD7AF
-        | 0xF900..=0xFAFF | 0x20000..=0x3FFFF)
-}
-
-fn snippet(whole: &str, found: &str) -> String {
-    let at = whole.find(found).unwrap_or(0);
-    let before = whole[..at]
-        .char_indices()
-        .rev()
-        .nth(SNIPPET_CHARS / 4)
-        .map_or(0, |(index, _)| index);
-    let rest: Vec<char> = whole[before..].chars().take(SNIPPET_CHARS + 1).collect();
-    let cut = rest.len() > SNIPPET_CHARS;
-    let middle: String = rest.into_iter().take(SNIPPET_CHARS).collect();
-    format!(
-        "{}{middle}{}",
-        if before > 0 { "…" } else { "" },
-        if cut { "…" } else { "" }
-    )
 }

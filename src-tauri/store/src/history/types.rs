@@ -321,17 +321,40 @@ pub struct Unsent {
     pub text: String,
 }
 
-/// A message found by [`History::search`](crate::History::search).
+/// What [`History::search`](crate::History::search) found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct SearchHit {
+    /// What holds the words.
+    pub kind: HitKind,
     /// The conversation.
     pub conversation: ConversationId,
-    /// The message.
-    pub message: MessageId,
+    /// The message; none if the title holds the words.
+    pub message: Option<MessageId>,
     /// The conversation's title.
     pub title: String,
-    /// The words around the match, plain text.
+    /// The words around the match in one line, plain text; of a title, its beginning.
     pub snippet: String,
+    /// Where in the snippet the words are that were looked for, in order.
+    pub marks: Vec<Mark>,
+}
+
+/// What holds the words that were looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum HitKind {
+    /// A message.
+    Message,
+    /// The title of a conversation.
+    Title,
+}
+
+/// A stretch of a text, in Unicode characters (code points), never inside of what a reader sees as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct Mark {
+    /// The first character.
+    pub start: u32,
+    /// The one after the last.
+    pub end: u32,
 }
 
 /// A model file the person added.

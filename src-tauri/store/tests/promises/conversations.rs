@@ -1,5 +1,5 @@
 use serde_json::json;
-use store::{Error, Format, MessageId, NewMessage, Role, Sampling};
+use store::{Conversation, Error, Format, MessageId, NewMessage, Role, Sampling};
 
 use crate::support::{Scene, TOKENIZER, message};
 
@@ -294,4 +294,33 @@ fn an_export_reads_as_the_shown_branch_or_holds_the_whole_tree() {
     assert_eq!(json["conversation"]["title"], "Trip");
     assert_eq!(json["messages"].as_array().unwrap().len(), 3);
     assert_eq!(json["messages"][1]["text"], "Rome.");
+}
+
+#[test]
+fn a_conversation_that_was_used_under_a_wrong_clock_does_not_stay_on_top() {
+    let mut scene = Scene::new();
+    let [wrong, right] = ["wrong", "right"].map(|title| scene.conversation(title));
+    let now = scene.now();
+    let year_ms = 365 * 24 * 3600 * 1000;
+    let mut use_at = |talk: &Conversation, at_ms: i64| {
+        let new = message(talk, None, Role::User, "words");
+        scene.history().append_message(new, at_ms).unwrap();
+        let listed = scene.history().conversations().unwrap();
+        (listed[0].title.clone(), listed[0].updated_at)
+    };
+    assert_eq!(
+        use_at(&wrong, now + year_ms),
+        ("wrong".to_owned(), now + year_ms)
+    );
+    assert_eq!(use_at(&right, now), ("right".to_owned(), now));
+    assert_eq!(use_at(&wrong, now + 1).0, "wrong");
+    assert_eq!(
+        use_at(&wrong, now + 1).1,
+        now + 1,
+        "the time is true again as well"
+    );
+    // A clock that is behind hides nothing, either.
+    assert_eq!(use_at(&right, 1), ("right".to_owned(), 1));
+    let new = scene.conversation("new");
+    assert_eq!(scene.history().conversations().unwrap()[0].id, new.id);
 }

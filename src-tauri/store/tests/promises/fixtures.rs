@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use store::{
-    BlockStore, BranchPart, Budget, Conversation, History, MessageKind, MessageState,
+    BlockStore, BranchPart, Budget, Conversation, History, HitKind, MessageKind, MessageState,
     NewConversation, Prefill, Privacy, Role, TokenRow, TurnStats, Unsent, WhenFull,
 };
 
@@ -107,6 +107,18 @@ fn history_schema_3_is_read() {
     );
 }
 
+#[test]
+fn history_schema_4_is_read() {
+    let (_folder, history) = open("history-4.db");
+    let talk = assert_birds(&history);
+    let found = history.search("birds", 9).unwrap();
+    assert_eq!(
+        (found[0].kind, &found[0].conversation),
+        (HitKind::Title, &talk.id)
+    );
+    assert_eq!(history.unsent().unwrap().len(), 1);
+}
+
 fn open(name: &str) -> (tempfile::TempDir, History) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
@@ -146,7 +158,11 @@ fn assert_birds(history: &History) -> Conversation {
         Some(vec![5, 6, 7])
     );
     let found = history.search("flight", 9).unwrap();
-    assert!(found.iter().any(|hit| hit.message == branch[1].id));
+    assert!(
+        found
+            .iter()
+            .any(|hit| hit.message.as_ref() == Some(&branch[1].id))
+    );
     assert_eq!(history.setting("theme").unwrap(), Some("dark".into()));
     assert_eq!(history.models().unwrap()[0].path, "/models/smol.gguf");
     talk
@@ -226,7 +242,7 @@ fn make_sealed_fixture() {
 #[ignore = "makes the fixtures of a new version"]
 fn make_fixtures() {
     let folder = PathBuf::from(std::env::var_os("FIXTURES").expect("a folder to write to"));
-    let mut history = History::open(&folder.join("history-3.db")).unwrap();
+    let mut history = History::open(&folder.join("history-4.db")).unwrap();
     let new = NewConversation {
         system_prompt: "Be brief.".into(),
         model: Some("smol".into()),
@@ -273,7 +289,7 @@ fn make_fixtures() {
     };
     history.keep_unsent(&unsent).unwrap();
     drop(history);
-    std::fs::remove_file(folder.join("history-3.db.clean")).unwrap();
+    std::fs::remove_file(folder.join("history-4.db.clean")).unwrap();
 
     let mut store = BlockStore::open(&folder.join("kv-2"), Budget::Bytes(PLENTY));
     assert!(store.open_pool(&ONE, FORMAT, "one"));

@@ -21,3 +21,4 @@ mod sealed;
 mod search;
 mod support;
 mod unsent;
+mod unwritable;

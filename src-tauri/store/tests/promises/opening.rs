@@ -129,7 +129,7 @@ fn a_damaged_search_index_is_made_anew_after_an_unclean_exit() {
     // Take a word out of the index behind its back.
     connection
         .execute_batch(
-            "INSERT INTO message_search (message_search, rowid, text) SELECT 'delete', seq, text FROM message LIMIT 1",
+            "INSERT INTO message_search (message_search, rowid, terms) SELECT 'delete', seq, terms FROM message_terms LIMIT 1",
         )
         .unwrap();
     drop(connection);

@@ -1,4 +1,4 @@
-use store::{MessageState, TokenRow};
+use store::{HitKind, Mark, MessageState, SearchHit, TokenRow};
 
 use crate::support::{Scene, TOKENIZER};
 
@@ -26,7 +26,7 @@ fn search_finds_every_word_and_the_beginning_of_the_last() {
             &hits[0].message,
             hits[0].title.as_str()
         ),
-        (&talk.id, &swift.id, "birds")
+        (&talk.id, &Some(swift.id.clone()), "birds")
     );
     assert_eq!(hits[0].snippet, "The swift sleeps on the wing");
     assert!(
@@ -188,4 +188,171 @@ fn a_snippet_shows_the_words_around_the_match() {
         );
         assert!(snippet.chars().count() < 200);
     }
+}
+
+/// What is marked in a snippet.
+fn marked(hit: &SearchHit) -> Vec<String> {
+    let chars: Vec<char> = hit.snippet.chars().collect();
+    let slice = |mark: &Mark| {
+        chars[mark.start as usize..mark.end as usize]
+            .iter()
+            .collect()
+    };
+    hit.marks.iter().map(slice).collect()
+}
+
+#[test]
+fn every_word_is_found_in_every_script_and_marked_as_it_stands() {
+    let cases: serde_json::Value =
+        serde_json::from_str(include_str!("../fixtures/search.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let (text, query) = (
+            case["text"].as_str().unwrap(),
+            case["query"].as_str().unwrap(),
+        );
+        let mut scene = Scene::new();
+        let talk = scene.conversation("of something else entirely");
+        scene.user(&talk, None, text);
+        let hits = scene.history().search(query, 9).unwrap();
+        let found = case["found"].as_array();
+        assert_eq!(
+            hits.len(),
+            usize::from(found.is_some()),
+            "{query} in {text}"
+        );
+        if let Some(found) = found {
+            assert_eq!(hits[0].kind, HitKind::Message);
+            assert_eq!(
+                serde_json::json!(marked(&hits[0])),
+                serde_json::json!(found),
+                "{query} in {text}"
+            );
+        }
+        // The index and the words themselves agree.
+        let without_index = Scene::without_index(&mut scene).search(query, 9).unwrap();
+        assert_eq!(hits, without_index, "{query} in {text}");
+    }
+}
+
+#[test]
+fn titles_are_found_and_come_first() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("");
+    let first = scene.user(&talk, None, "How much zucchini grows on a plant?");
+    let by_name = scene.history().search("zucchini", 9).unwrap();
+    assert_eq!(
+        by_name.len(),
+        1,
+        "a title that was made of the message says nothing more: {by_name:?}"
+    );
+    scene.history().rename(&talk.id, "Täxes\n2026").unwrap();
+    let hits = scene.history().search("2026 taxes", 9).unwrap();
+    assert_eq!(
+        (
+            hits.len(),
+            hits[0].kind,
+            &hits[0].conversation,
+            &hits[0].message,
+            hits[0].snippet.as_str()
+        ),
+        (1, HitKind::Title, &talk.id, &None, "Täxes 2026")
+    );
+    assert_eq!(marked(&hits[0]), ["Täxes", "2026"]);
+    scene.user(&talk, Some(&first.id), "about taxes");
+    let kinds: Vec<_> = scene
+        .history()
+        .search("taxes", 9)
+        .unwrap()
+        .iter()
+        .map(|hit| hit.kind)
+        .collect();
+    assert_eq!(kinds, [HitKind::Title, HitKind::Message]);
+    for n in 0..9 {
+        scene.conversation(&format!("taxes {n}"));
+    }
+    let kinds: Vec<_> = scene
+        .history()
+        .search("taxes", 6)
+        .unwrap()
+        .iter()
+        .map(|hit| hit.kind)
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            HitKind::Title,
+            HitKind::Title,
+            HitKind::Title,
+            HitKind::Message
+        ],
+        "messages keep their place"
+    );
+    scene.history().delete_conversation(&talk.id, 1).unwrap();
+    assert!(scene.history().search("2026", 9).unwrap().is_empty());
+}
+
+#[test]
+fn a_title_that_another_program_wrote_is_found() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("old");
+    scene.user(&talk, None, "words");
+    scene.history = None;
+    let raw = rusqlite::Connection::open(scene.path()).unwrap();
+    raw.execute_batch(
+        "UPDATE conversation SET title = 'Taxes 2026'; UPDATE message SET text = 'other words'",
+    )
+    .unwrap();
+    drop(raw);
+    scene.reopen();
+    assert_eq!(
+        scene.history().search("taxes", 9).unwrap()[0].kind,
+        HitKind::Title
+    );
+    assert_eq!(found(&mut scene, "other"), ["other words"]);
+}
+
+#[test]
+fn a_snippet_shows_as_many_of_the_words_as_it_can() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("snippets");
+    let filler = "lorem ipsum dolor\n\n".repeat(30);
+    scene.user(
+        &talk,
+        None,
+        &format!("alpha {filler} alpha\tbeta\u{202e} {filler}"),
+    );
+    let hit = scene.history().search("beta alpha", 9).unwrap().remove(0);
+    assert_eq!(marked(&hit), ["alpha", "beta"]);
+    assert!(
+        !hit.snippet.contains(['\n', '\t', '\u{202e}']),
+        "{}",
+        hit.snippet
+    );
+}
+
+#[test]
+fn a_long_history_is_searched_quickly() {
+    let mut scene = Scene::new();
+    let talk = scene.conversation("long");
+    let mut parent = None;
+    let words = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur"];
+    for n in 0..3000usize {
+        let text: Vec<&str> = (0..60)
+            .map(|at| words[(n * 7 + at * 3) % words.len()])
+            .collect();
+        let text = format!("{} 北京的天气{n}很好 number{n}", text.join(" "));
+        parent = Some(scene.user(&talk, parent.as_ref(), &text).id);
+    }
+    scene.history().search("warm", 1).unwrap();
+    let start = std::time::Instant::now();
+    for query in ["number2999", "天气", "ipsum dolor", "C++ number1"] {
+        scene.history().search(query, 50).unwrap();
+    }
+    // Far from what it takes, and far below what reading every message would.
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(found(&mut scene, "number2999").len(), 1);
 }

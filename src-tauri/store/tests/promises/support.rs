@@ -47,6 +47,18 @@ impl Scene {
         self.history.as_mut().unwrap()
     }
 
+    /// The history, opened to read, with every message waiting to be indexed.
+    pub fn without_index(scene: &mut Scene) -> History {
+        scene.history = None;
+        let raw = rusqlite::Connection::open(scene.path()).unwrap();
+        raw.execute_batch(
+            "DELETE FROM message_terms; INSERT INTO message_unindexed SELECT seq FROM message",
+        )
+        .unwrap();
+        drop(raw);
+        History::read(&scene.path(), None).unwrap()
+    }
+
     pub fn now(&mut self) -> i64 {
         self.now_ms += 1000;
         self.now_ms
