@@ -48,7 +48,8 @@ impl App {
             history,
             data,
         };
-        app.empty_trash(now_ms());
+        // Nothing that was deleted before this start can be taken back, whatever the clock said then.
+        app.empty_trash(i64::MAX);
         Ok(app)
     }
 

@@ -14,7 +14,7 @@ use engine::{
 use kernels::KvFormat;
 use store::{BlockStore, DataFolder, History};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::passphrase;
 
 /// An open data folder; its lock is held for as long as this lives.
@@ -35,16 +35,36 @@ impl App {
     /// `threads` threads (default: physical cores).
     pub(crate) fn open(data_dir: Option<PathBuf>, threads: Option<u16>) -> Result<Self> {
         let data = DataFolder::open(data_dir)?;
-        let history = Arc::new(Mutex::new(passphrase::unlock(&data.history_path())?));
-        Ok(Self {
+        let history = passphrase::unlock(&data.history_path(), History::unlock)?;
+        Ok(Self::of(data, history, threads))
+    }
+
+    /// As `open`, for a command that changes nothing: where the folder cannot be written, or the disk is full, its history is
+    /// read as it is.
+    pub(crate) fn open_to_read(data_dir: Option<PathBuf>) -> Result<Self> {
+        let failed = match Self::open(data_dir.clone(), None) {
+            Err(Error::Store(error)) if error.is_read_only() || error.is_full() => error,
+            opened => return opened,
+        };
+        let data = DataFolder::to_read(data_dir)?;
+        if !data.history_path().exists() {
+            return Err(failed.into());
+        }
+        tracing::debug!(%failed, "the history is only read");
+        let history = passphrase::unlock(&data.history_path(), History::read)?;
+        Ok(Self::of(data, history, None))
+    }
+
+    fn of(data: DataFolder, history: History, threads: Option<u16>) -> Self {
+        Self {
             engine: OnceCell::new(),
-            history,
+            history: Arc::new(Mutex::new(history)),
             data,
             threads: threads.map_or_else(EngineConfig::default_threads, usize::from),
             pool_bytes: None,
             kv: None,
             device: None,
-        })
+        }
     }
 
     /// With a working pool of this size, whatever the settings say.

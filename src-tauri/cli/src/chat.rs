@@ -72,6 +72,12 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
             conversation,
             flags,
         } => shorten(conversation, Shorten::DropOldest, &flags, data_dir, output),
+        other @ (ChatCommand::Show { .. }
+        | ChatCommand::List
+        | ChatCommand::Search { .. }
+        | ChatCommand::Export { .. }) => {
+            run_without_model(other, &App::open_to_read(data_dir)?, output)
+        }
         other => run_without_model(other, &App::open(data_dir, None)?, output),
     }
 }
@@ -198,11 +204,14 @@ fn search(app: &App, text: &str, output: &Output) -> Result<()> {
     let hits = app.history().search(text, SEARCH_LIMIT)?;
     hits.iter().try_for_each(|hit| {
         output.line(hit, || {
-            let snippet = hit.snippet.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!(
-                "{}  {}\n    {}: {snippet}",
-                hit.conversation, hit.message, hit.title
-            )
+            let snippet = &hit.snippet;
+            match &hit.message {
+                Some(message) => format!(
+                    "{}  {message}\n    {}: {snippet}",
+                    hit.conversation, hit.title
+                ),
+                None => format!("{}\n    {snippet}", hit.conversation),
+            }
         })
     })
 }

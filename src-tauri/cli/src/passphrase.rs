@@ -11,13 +11,17 @@ use crate::error::{Error, Result};
 const CURRENT: &str = "REPRISE_PASSPHRASE";
 const NEW: &str = "REPRISE_NEW_PASSPHRASE";
 
-/// Opens a history, with the passphrase if it needs one.
-pub(crate) fn unlock(path: &Path) -> Result<History> {
-    match History::unlocked_by(path)? {
+/// Opens a history with `open`, and with the passphrase if it needs one.
+pub(crate) fn unlock(
+    path: &Path,
+    open: impl Fn(&Path, Option<&Passphrase>) -> store::Result<History>,
+) -> Result<History> {
+    let passphrase = match History::unlocked_by(path)? {
         // Without one the store says what is missing.
-        Some(Unlocks::Passphrase) => Ok(History::unlock(path, current()?.as_ref())?),
-        _ => Ok(History::open(path)?),
-    }
+        Some(Unlocks::Passphrase) => current()?,
+        _ => None,
+    };
+    Ok(open(path, passphrase.as_ref())?)
 }
 
 /// The passphrase until now; none if nobody says one.

@@ -11,8 +11,6 @@ use crate::request::{Answer, Envelope, Request};
 use crate::turn::{Shorten, Turn, TurnEvent, TurnOptions};
 use crate::{Error, Result};
 
-/// Longest title made from a first message, in characters.
-const TITLE_CHARS: usize = 48;
 /// Longest wait between two looks at the clock.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -277,9 +275,6 @@ impl Desk {
                     Some(user) => user,
                     None => self.append(id, parent, Role::User, text, None)?,
                 };
-                if conversation.title.is_empty() {
-                    self.history().rename(id, &title(text))?;
-                }
                 let accepted = accepted(user.id.clone(), false);
                 accepted.emit(TurnEvent::Started {
                     user: Some(Box::new(user)),
@@ -410,20 +405,6 @@ fn is_open(envelope: &Envelope) -> bool {
 
 fn is_warm(envelope: &Envelope) -> bool {
     matches!(envelope.request, Request::Warm { .. })
-}
-
-/// The first line of a message, cut at a word.
-fn title(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    if line.chars().count() <= TITLE_CHARS {
-        return line.to_owned();
-    }
-    let head: String = line.chars().take(TITLE_CHARS).collect();
-    let cut = head
-        .rfind(char::is_whitespace)
-        .filter(|&at| at > head.len() / 2)
-        .unwrap_or(head.len());
-    format!("{}…", head[..cut].trim_end())
 }
 
 #[cfg(test)]

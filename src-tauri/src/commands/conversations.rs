@@ -4,7 +4,7 @@ use engine::catalog;
 use serde::Serialize;
 use store::{
     Conversation, ConversationId, Format, Message, MessageId, NewConversation, Sampling, SearchHit,
-    Unsent, WhenFull,
+    Unsent, WhenFull, file_stem,
 };
 use tauri::AppHandle;
 use tauri_plugin_dialog::DialogExt;
@@ -62,7 +62,7 @@ pub(crate) fn rename_conversation(
     id: ConversationId,
     title: String,
 ) -> Result<(), ApiError> {
-    Ok(app.history().rename(&id, title.trim())?)
+    Ok(app.history().rename(&id, &title)?)
 }
 
 #[tauri::command(async)]
@@ -180,29 +180,11 @@ pub(crate) fn search(app: OpenApp, text: String) -> Result<Vec<SearchHit>, ApiEr
 
 /// A name that every file system takes.
 fn file_name(title: &str, format: Format) -> String {
-    let forbidden = |char: char| char.is_control() || r#"\/:*?"<>|"#.contains(char);
-    let words = title
-        .split(|char: char| forbidden(char) || char.is_whitespace())
-        .filter(|word| !word.is_empty());
-    let stem: String = words
-        .collect::<Vec<_>>()
-        .join(" ")
-        .chars()
-        .take(60)
-        .collect();
-    let stem = stem.trim_matches(['.', ' ']);
     let ending = match format {
         Format::Markdown => "md",
         Format::Json => "json",
     };
-    format!(
-        "{}.{ending}",
-        if stem.is_empty() {
-            "conversation"
-        } else {
-            stem
-        }
-    )
+    format!("{}.{ending}", file_stem(title))
 }
 
 #[cfg(test)]

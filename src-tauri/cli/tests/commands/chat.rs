@@ -157,3 +157,38 @@ fn what_a_conversation_does_when_it_is_full_can_be_set() {
             .success()
     );
 }
+
+#[test]
+fn a_search_prints_a_message_or_a_title_a_line() {
+    let folder = Folder::with_model();
+    let id = folder.conversation();
+    folder.send(&id, "北京的天气很好 C++ and Crème");
+    let message = string(&folder.messages(&id)[0], "id");
+    for query in ["天气 北京", "c++", "creme 北"] {
+        let found = folder.json(&["chat", "search", query]);
+        let hit = found.iter().find(|hit| hit["message"] == message);
+        assert_eq!(
+            hit.map(|hit| string(hit, "kind")),
+            Some("message".into()),
+            "{query}: {found:?}"
+        );
+    }
+    let path = folder.path().join("history.db");
+    let mut history = store::History::open(&path).expect("history");
+    history
+        .rename(&id.clone().into(), "Taxes 2026")
+        .expect("title");
+    drop(history);
+    let found = folder.json(&["chat", "search", "TAXES"]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (&found[0]["kind"], &found[0]["conversation"]),
+        (&"title".into(), &id.as_str().into())
+    );
+    assert!(found[0]["message"].is_null());
+    assert!(
+        folder
+            .text(&["chat", "search", "taxes"])
+            .contains("Taxes 2026")
+    );
+}

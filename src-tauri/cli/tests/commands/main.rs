@@ -10,3 +10,4 @@ mod privacy;
 mod shorten;
 mod support;
 mod turns;
+mod unwritable;

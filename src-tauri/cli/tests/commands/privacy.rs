@@ -108,3 +108,37 @@ fn a_passphrase_that_is_missing_or_too_short_is_told_and_changes_nothing() {
     assert!(!folder.path().join("key.json").exists());
     assert_eq!(folder.last(&["privacy", "status"])["privacy"], "off");
 }
+
+#[test]
+fn a_passphrase_unlocks_however_its_letters_are_composed() {
+    let folder = Folder::empty();
+    let composed = ("REPRISE_PASSPHRASE", "café 結果 pass");
+    let decomposed = ("REPRISE_PASSPHRASE", "cafe\u{301} 結果 pass");
+    let new = ("REPRISE_NEW_PASSPHRASE", "ganz neue Wo\u{308}rter");
+    let is_open = |passphrase| {
+        with(&folder, &[passphrase], &["chat", "list"])
+            .status
+            .success()
+    };
+    assert!(
+        with(&folder, &[decomposed], &["privacy", "on"])
+            .status
+            .success()
+    );
+    assert!(is_open(composed) && is_open(decomposed));
+    let other = with(
+        &folder,
+        &[("REPRISE_PASSPHRASE", "cafe 結果 pass")],
+        &["chat", "list"],
+    );
+    assert_eq!(last(&other)["code"], "wrong_passphrase");
+    assert!(
+        with(&folder, &[composed, new], &["privacy", "passphrase"])
+            .status
+            .success()
+    );
+    let new = ("REPRISE_PASSPHRASE", "ganz neue W\u{f6}rter");
+    assert!(is_open(new));
+    assert!(with(&folder, &[new], &["privacy", "off"]).status.success());
+    assert!(folder.json(&["chat", "list"]).is_empty());
+}

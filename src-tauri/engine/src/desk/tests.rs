@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use store::{History, NewConversation};
 
-use super::{Desk, Work, title};
+use super::{Desk, Work};
 use crate::request::{Answer, Envelope, Request};
 use crate::turn::{Turn, TurnOptions};
 
@@ -109,14 +109,4 @@ fn pointing_at_another_conversation_does_not_cancel_the_one_that_is_opened() {
     };
     assert!(matches!(request, Request::Open { conversation: Some(id) } if id.as_str() == "opened"));
     assert!(!desk.has_open() && desk.has_warm());
-}
-
-#[test]
-fn a_title_is_the_first_line_cut_at_a_word() {
-    assert_eq!(title("  Hello there\nand more"), "Hello there");
-    assert_eq!(
-        title(&"word ".repeat(30)),
-        "word word word word word word word word word…"
-    );
-    assert_eq!(title(&"語".repeat(60)), format!("{}…", "語".repeat(48)));
 }
