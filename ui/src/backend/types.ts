@@ -9,6 +9,8 @@ export type { ConversationId } from './bindings/ConversationId';
 export type { ConversationTree } from './bindings/ConversationTree';
 export type { EditCost } from './bindings/EditCost';
 export type { Format as ExportFormat } from './bindings/Format';
+export type { HitKind } from './bindings/HitKind';
+export type { Mark } from './bindings/Mark';
 export type { Message } from './bindings/Message';
 export type { MessageId } from './bindings/MessageId';
 export type { MessageKind } from './bindings/MessageKind';

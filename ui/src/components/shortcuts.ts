@@ -10,10 +10,14 @@ export function handleShortcut(event: KeyboardEvent, app: App): void {
   // The window would be made anew, and with it what is written in it.
   if ((event.key === 'F5' || (command && key === 'r')) && app.holdsWords) return event.preventDefault();
   if (isText(event, command) && !takesText(document.activeElement)) composer()?.focus({ preventScroll: true });
+  if (event.key === 'F3' && app.find.open) {
+    app.find.step(event.shiftKey ? -1 : 1);
+    return event.preventDefault();
+  }
   if (!command || event.altKey) return;
   if (zoom(key, app)) return event.preventDefault();
-  const run = SHORTCUTS[key];
-  if (!run || event.shiftKey) return;
+  const run = event.shiftKey ? SHIFTED[key] : SHORTCUTS[key];
+  if (!run) return;
   if (run(app) !== false) event.preventDefault();
 }
 
@@ -25,7 +29,11 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   },
   k: search,
   // The page holds no more of a conversation than is seen of it: what looks through the page would not find the rest.
-  f: search,
+  f: (app) => {
+    if (!app.open) return search(app);
+    app.find.begin();
+    void focusOn('find');
+  },
   b: (app) => {
     app.sidebarOpen = !app.sidebarOpen;
   },
@@ -36,6 +44,8 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
   // In a text field Ctrl+Z belongs to the text.
   z: (app) => !isTyping() && app.toasts.actOnNewest(),
 };
+
+const SHIFTED: Record<string, (app: App) => boolean | void> = { f: search };
 
 /** The sign alone counts: where it stands, and with which other keys, is the keyboard's affair. */
 function zoom(key: string, app: App): boolean {
@@ -49,7 +59,8 @@ function zoom(key: string, app: App): boolean {
 /** What the keys do, for those who want to know. */
 export const KEYS: readonly (readonly [keys: string, what: string])[] = [
   ['Ctrl N', 'New conversation'],
-  ['Ctrl K', 'Search, also Ctrl F'],
+  ['Ctrl K', 'Search all conversations, also Ctrl Shift F'],
+  ['Ctrl F', 'Find in this conversation'],
   ['Ctrl B', 'Show or hide the sidebar'],
   ['Ctrl ,', 'Settings'],
   ['Ctrl + − 0', 'Larger, smaller or usual text'],
@@ -84,6 +95,7 @@ function escape(event: KeyboardEvent, app: App): void {
   const chat = app.open;
   if (app.narrow && app.sidebarOpen) app.sidebarOpen = false;
   else if (chat?.edit) chat.closeEdit();
+  else if (app.find.open) app.find.close();
   else if (app.settingsOpen) app.settingsOpen = false;
   else if (chat?.streaming) void chat.stop();
   else return;

@@ -3,6 +3,7 @@ import type { Backend } from '../backend/backend';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
+import { Find } from './find.svelte';
 import { Memory } from './memory.svelte';
 import { Models } from './models.svelte';
 import { Privacy } from './privacy.svelte';
@@ -13,7 +14,7 @@ import { Typing } from './typing';
 import { UnsentKeeper, Words } from './unsent.svelte';
 import { Warming } from './warming';
 import { Zoom } from './zoom.svelte';
-import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling } from './types';
+import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling, SearchHit } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
   temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
@@ -49,6 +50,7 @@ export class App implements ChatHost {
   unread = $state.raw<ReadonlySet<ConversationId>>(new Set());
   readonly models: Models;
   readonly search: Search;
+  readonly find = new Find(() => this.open);
   readonly cache: Cache;
   readonly memory: Memory;
   readonly privacy: Privacy;
@@ -105,8 +107,8 @@ export class App implements ChatHost {
 
   async refreshList(): Promise<void> {
     try {
-      const list = await this.backend.listConversations();
-      this.conversations = [...list].sort((a, b) => b.updated_at - a.updated_at);
+      // In the order of their use, which the history knows better than the times say.
+      this.conversations = await this.backend.listConversations();
     } catch (cause) {
       this.locked = asApiError(cause).code === 'locked';
       if (this.locked) return;
@@ -172,6 +174,7 @@ export class App implements ChatHost {
   newConversation(): void {
     this.typing.discard();
     if (this.open) this.look(null);
+    this.find.close();
     this.open = null;
     this.problem = null;
   }
@@ -182,13 +185,24 @@ export class App implements ChatHost {
     if (!known && !conversation) return;
     const chat = known ?? new Chat(this, conversation as Conversation);
     this.chats.set(id, chat);
-    if (this.open !== chat) this.typing.discard();
+    if (this.open !== chat) {
+      this.typing.discard();
+      this.find.close();
+    }
     this.open = chat;
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
     this.look(id);
     if (!chat.streaming) await chat.load();
     if (at) await chat.showMessage(at);
+  }
+
+  /** Opens what the search found, with its words marked; the results make room for the list until the search is taken up again. */
+  async openHit(hit: SearchHit): Promise<void> {
+    const query = this.search.text;
+    this.search.setAside();
+    await this.openConversation(hit.conversation, hit.message ?? undefined);
+    if (hit.message && this.open?.id === hit.conversation) this.find.openHit(query, hit.message);
   }
 
   /** Sends what is in the composer, making the conversation first when there is none. During a reply, and behind others that wait, it waits. */

@@ -45,8 +45,10 @@ export class Chat implements TurnPage {
   /** What the last turn said of a model that could not answer. */
   fallback = $state.raw<Fallback | null>(null);
   loaded = $state(false);
-  /** A message to bring into view, and whether the focus goes there. */
-  reveal = $state.raw<{ id: MessageId; focus: boolean } | null>(null);
+  /** A message to bring into view, whether the focus goes there, and which of the places found in it. */
+  reveal = $state.raw<{ id: MessageId; focus: boolean; nth?: number } | null>(null);
+  /** The first message in view. */
+  seen: MessageId | null = null;
   gone = false;
   /** The turn that was stopped so that the next message can go. */
   private goOnAfter: Turn | null = null;

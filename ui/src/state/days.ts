@@ -5,12 +5,16 @@ export interface DayGroup {
   conversations: Conversation[];
 }
 
-/** Conversations by recency under the names a reader thinks in. */
+/**
+ * Conversations, the one that was used last first, under the names a reader thinks in. Their order is true and their times
+ * may not be: what was used after another is no older than that, and what was used in the future is as new as its place.
+ */
 export function groupByDay(conversations: readonly Conversation[], now: number): DayGroup[] {
   const groups: DayGroup[] = [];
-  const sorted = [...conversations].sort((a, b) => b.updated_at - a.updated_at);
-  for (const conversation of sorted) {
-    const name = dayName(conversation.updated_at, now);
+  const times = conversations.map((one) => (one.updated_at <= now + 86_400_000 ? one.updated_at : 0));
+  for (let index = times.length - 2; index >= 0; index -= 1) times[index] = Math.max(times[index], times[index + 1]);
+  for (const [index, conversation] of conversations.entries()) {
+    const name = dayName(times[index] || now, now);
     const last = groups.at(-1);
     if (last?.name === name) last.conversations.push(conversation);
     else groups.push({ name, conversations: [conversation] });

@@ -38,6 +38,8 @@ const KNOWN: Record<string, { title: string; advice: string; remedies: Remedy[] 
   locked: { title: 'The conversations are locked', advice: 'Start Reprise again and say the passphrase.', remedies: [] },
   wrong_passphrase: { title: 'This is not the passphrase', advice: 'Try again.', remedies: [] },
   keychain: { title: 'The keychain cannot be used', advice: 'Use a passphrase instead.', remedies: [] },
+  disk_full: { title: 'The disk is full', advice: 'Make room on it, then try again. What was saved is kept.', remedies: ['retry'] },
+  read_only: { title: 'Nothing can be written here', advice: 'The data folder or its disk is read-only. Allow writing there, or start Reprise with another folder.', remedies: ['retry'] },
   storage: { title: 'It could not be saved', advice: 'Check that the disk has room and the data folder can be written.', remedies: ['retry'] },
   engine_restarted: { title: 'The engine stopped and was started again', advice: 'What was written so far is kept. Continue the reply, or write on.', remedies: [] },
   engine_unavailable: { title: 'The engine cannot be started', advice: 'Nothing is lost. Try again; if it stays so, install Reprise again.', remedies: ['retry'] },

@@ -1,5 +1,6 @@
 import type { Backend } from '../backend/backend';
-import type { SearchHit } from './types';
+import { problemOf, type Problem } from './problem';
+import type { Mark, SearchHit } from './types';
 
 const ASK_AFTER_MS = 120;
 
@@ -8,43 +9,84 @@ export class Search {
   text = $state('');
   hits = $state.raw<SearchHit[]>([]);
   answered = $state(false);
+  /** The last question could not be answered; nothing is known then. */
+  problem = $state.raw<Problem | null>(null);
+  /** A hit was opened: the query is kept, and the list of conversations is there again. */
+  private aside = $state(false);
   private timer: ReturnType<typeof setTimeout> | undefined;
   private asked = 0;
 
-  readonly active: boolean = $derived(this.text.trim() !== '');
+  /** The results are shown in place of the list. */
+  readonly active: boolean = $derived(this.text.trim() !== '' && !this.aside);
 
   constructor(private readonly backend: Backend) {}
 
   write(text: string): void {
     this.text = text;
-    this.answered = false;
-    clearTimeout(this.timer);
-    const asked = ++this.asked;
-    if (this.active) this.timer = setTimeout(() => void this.ask(asked), ASK_AFTER_MS);
-    else this.hits = [];
+    this.aside = false;
+    this.ask(ASK_AFTER_MS);
   }
 
   clear(): void {
     this.write('');
   }
 
-  private async ask(asked: number): Promise<void> {
-    const hits = await this.backend.search(this.text.trim()).catch(() => []);
+  /** Makes room for the list until the search is taken up again. */
+  setAside(): void {
+    this.aside = true;
+  }
+
+  /** The results of the kept query are shown again, as they would be found now. */
+  takeUp(): void {
+    if (!this.aside) return;
+    this.aside = false;
+    this.ask(0);
+  }
+
+  retry(): void {
+    this.ask(0);
+  }
+
+  private ask(afterMs: number): void {
+    this.answered = false;
+    this.problem = null;
+    clearTimeout(this.timer);
+    const asked = ++this.asked;
+    if (this.text.trim()) this.timer = setTimeout(() => void this.answer(asked), afterMs);
+    else this.hits = [];
+  }
+
+  private async answer(asked: number): Promise<void> {
+    let hits: SearchHit[] = [];
+    let problem: Problem | null = null;
+    try {
+      hits = await this.backend.search(this.text.trim());
+    } catch (cause) {
+      problem = problemOf(cause, true);
+    }
     if (asked !== this.asked) return;
     this.hits = hits;
-    this.answered = true;
+    this.problem = problem;
+    this.answered = problem === null;
   }
 }
 
-/** The snippet cut into parts, those that match the words of the query marked. */
-export function markMatches(snippet: string, query: string): { text: string; match: boolean }[] {
-  const words = query.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-  if (!words.length) return [{ text: snippet, match: false }];
-  const parts = snippet.split(new RegExp(`(${words.join('|')})`, 'giu'));
-  return parts.map((text, index) => ({ text, match: index % 2 === 1 })).filter((part) => part.text !== '');
+/** A text cut into parts, of which some are marked. */
+export function partsOf(text: string, marks: readonly Mark[]): { text: string; match: boolean }[] {
+  const chars = [...text];
+  const parts: { text: string; match: boolean }[] = [];
+  let at = 0;
+  for (const { start, end } of [...marks, { start: chars.length, end: chars.length }]) {
+    if (start > at) parts.push({ text: chars.slice(at, start).join(''), match: false });
+    if (end > start) parts.push({ text: chars.slice(start, end).join(''), match: true });
+    at = end;
+  }
+  return parts;
 }
 
-/** Signs of Markdown mean nothing in a line of plain text. */
-export function withoutMarkup(snippet: string): string {
-  return snippet.replace(/\*\*|__|`+|^#+\s|\s#+(?=\s)/g, '');
+/** Signs of Markdown mean nothing in a line of plain text; what was looked for stays as it is. */
+export function withoutMarkup(parts: readonly { text: string; match: boolean }[]): { text: string; match: boolean }[] {
+  const bare = parts.map((part) => (part.match ? part : { ...part, text: part.text.replace(/\*\*|__|`+/g, '').replace(/(\s)#+\s/g, '$1') }));
+  if (bare[0] && !bare[0].match) bare[0] = { ...bare[0], text: bare[0].text.replace(/^#+\s/, '') };
+  return bare.filter((part) => part.text !== '');
 }

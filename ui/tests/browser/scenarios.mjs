@@ -185,8 +185,52 @@ export const scenarios = {
       await page.locator(id('search-hit')).first().click();
       await page.locator(`${id('message')}:has-text("Question 97:")`).waitFor();
       await page.waitForTimeout(200);
-      const box = await page.locator(`${id('message')}:has-text("Question 97:")`).boundingBox();
+      const message = page.locator(`${id('message')}:has-text("Question 97:")`);
+      const box = await message.boundingBox();
       assert.ok(box.y > 0 && box.y < 300, `at ${box.y}`);
+      // The place is to be seen: the message is outlined and its words are marked.
+      assert.equal(await message.evaluate((element) => element === document.activeElement), true);
+      assert.notEqual(await message.evaluate((element) => getComputedStyle(element).outlineStyle), 'none');
+      const marked = () => page.evaluate(() => [...(CSS.highlights.get('found-here') ?? [])].map(String));
+      await page.waitForFunction(() => (CSS.highlights.get('found-here')?.size ?? 0) > 0);
+      assert.match((await marked())[0], /part|97/i);
+      // The conversations are there again, and so is the search when it is wanted.
+      assert.ok((await page.locator(id('conversation-item')).count()) > 1);
+      assert.equal(await page.locator(id('search-hit')).count(), 0);
+      await page.keyboard.press('Control+k');
+      await page.locator(id('search-hit')).first().waitFor();
+      assert.equal(await page.locator(id('search')).inputValue(), 'part 97');
+    },
+  },
+
+  'Ctrl F finds in all of the conversation, drawn or not': {
+    fake: 'long',
+    async run(page) {
+      await page.locator(id('conversation-item')).filter({ hasText: /long/i }).first().click();
+      await page.locator(id('message')).first().waitFor();
+      await page.keyboard.press('Control+f');
+      assert.equal(await focused(page), 'find');
+      await page.keyboard.type('question 3:');
+      await page.locator(id('find-count')).getByText('1 of 1').waitFor();
+      await page.locator(`${id('message')}:has-text("Question 3:")`).waitFor();
+      await page.waitForTimeout(200);
+      const box = await page.locator(`${id('message')}:has-text("Question 3:")`).boundingBox();
+      assert.ok(box.y > -50 && box.y < 500, `at ${box.y}`);
+      assert.deepEqual(await page.evaluate(() => [...CSS.highlights.get('found-here')].map(String)), ['Question 3:']);
+      await page.keyboard.press('Control+a');
+      await page.keyboard.type('question');
+      const told = async () => (await page.locator(id('find-count')).innerText()).replaceAll(/[^0-9of]+/g, ' ');
+      const first = await told();
+      await page.keyboard.press('Enter');
+      assert.notEqual(await told(), first);
+      await page.keyboard.press('Shift+Enter');
+      assert.equal(await told(), first);
+      await page.keyboard.press('Escape');
+      assert.equal(await page.locator(id('find')).count(), 0);
+      assert.equal(await focused(page), 'composer');
+      assert.equal(await page.evaluate(() => CSS.highlights.get('found').size), 0);
+      await page.keyboard.press('Control+Shift+f');
+      assert.equal(await focused(page), 'search');
     },
   },
 

@@ -1,10 +1,11 @@
 import { expect, test } from 'vitest';
 import { makeConversation } from '../../src/backend/fake/seed';
 import { groupByDay } from '../../src/state/days';
-import { titleFrom } from '../../src/backend/fake/title';
+import { titleFrom, titleOf } from '../../src/backend/fake/title';
 import { bytes, count, duration, quietParts, shares, shortenedWords } from '../../src/state/format';
+import { fixture } from './fixture';
 import { contextProblem, problemOf } from '../../src/state/problem';
-import { markMatches, withoutMarkup } from '../../src/state/search.svelte';
+import { partsOf, withoutMarkup } from '../../src/state/search.svelte';
 
 test('thousands are parted by a space that is seen in every webview', () => {
   expect(count(3120)).toBe('3\u00a0120');
@@ -37,21 +38,31 @@ test('shares of nothing are nothing', () => {
   expect(shares({ resident: 0, restored: 0, computed: 0 })).toEqual({ resident: 0, restored: 0, computed: 0 });
 });
 
-test('a title is the first words of the first line', () => {
-  expect(titleFrom('  ## Hello there\nmore')).toBe('Hello there');
-  expect(titleFrom('word '.repeat(40)).length).toBeLessThanOrEqual(57);
-  expect(titleFrom('x'.repeat(200))).toBe(`${'x'.repeat(56)}…`);
+test('a title is made and kept as in the history', () => {
+  const cases = fixture<{ text: string; times?: number; title: string }>('titles');
+  for (const { text, times = 1, title } of cases) expect(titleFrom(text.repeat(times))).toBe(title);
+  expect(titleOf(' Taxes\u001b[2J\n2026\u202e ')).toBe('Taxes[2J 2026');
 });
 
 test('conversations are grouped by day, newest first', () => {
   const now = new Date(2026, 10, 29, 14).getTime();
   const at = (hours: number) => makeConversation(`${hours}`, '', now - hours * 3_600_000, null);
-  const groups = groupByDay([at(30), at(1), at(24 * 60), at(24 * 5), at(24 * 20), at(24 * 500)], now);
+  const groups = groupByDay([at(1), at(30), at(24 * 5), at(24 * 20), at(24 * 60), at(24 * 500)], now);
   expect(groups.map((group) => group.name)).toEqual(['Today', 'Yesterday', 'This week', 'This month', 'September', 'July 2025']);
 });
 
+test('a wrong clock moves no conversation out of its place in the list', () => {
+  const now = new Date(2026, 10, 29, 14).getTime();
+  const at = (hours: number) => makeConversation(`${hours}`, '', now - hours * 3_600_000, null);
+  const namesOf = (...hours: number[]) => groupByDay(hours.map(at), now).map((group) => [group.name, group.conversations.length]);
+  const nextYear = -24 * 365;
+  expect(namesOf(1, 30, nextYear, 31)).toEqual([['Today', 1], ['Yesterday', 3]]);
+  expect(namesOf(24 * 9000, 1, 30)).toEqual([['Today', 2], ['Yesterday', 1]]);
+  expect(namesOf(nextYear)).toEqual([['Today', 1]]);
+});
+
 test('every code has words and a way out', () => {
-  for (const code of ['model_missing', 'model_file_missing', 'model_unreadable', 'model_not_a_file', 'model_empty', 'model_not_gguf', 'model_incomplete', 'model_part', 'model_projector', 'model_draft', 'model_adapter', 'model_unsupported', 'model_broken', 'model_changing', 'template_failed', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'storage', 'engine_unavailable', 'internal']) {
+  for (const code of ['model_missing', 'model_file_missing', 'model_unreadable', 'model_not_a_file', 'model_empty', 'model_not_gguf', 'model_incomplete', 'model_part', 'model_projector', 'model_draft', 'model_adapter', 'model_unsupported', 'model_broken', 'model_changing', 'template_failed', 'context_full', 'memory_full', 'conversation_missing', 'message_missing', 'busy', 'no_summary', 'disk_full', 'read_only', 'storage', 'engine_unavailable', 'internal']) {
     const problem = problemOf({ code, message: 'detail' }, true);
     expect(problem.code).toBe(code);
     expect(problem.detail).toBe('detail');
@@ -80,7 +91,9 @@ test('a full context offers what the shell offers', () => {
 });
 
 test('matches are marked whatever signs the query holds', () => {
-  expect(markMatches('a (b) c', '(b)')).toEqual([{ text: 'a ', match: false }, { text: '(b)', match: true }, { text: ' c', match: false }]);
-  expect(markMatches('abc', ' ')).toEqual([{ text: 'abc', match: false }]);
-  expect(withoutMarkup('…**In a home** `oven`')).toBe('…In a home oven');
+  expect(partsOf('a (b) c', [{ start: 2, end: 5 }])).toEqual([{ text: 'a ', match: false }, { text: '(b)', match: true }, { text: ' c', match: false }]);
+  expect(partsOf('🙂é𝒳', [{ start: 2, end: 3 }]).map((part) => part.text)).toEqual(['🙂é', '𝒳']);
+  expect(partsOf('abc', [])).toEqual([{ text: 'abc', match: false }]);
+  const bare = withoutMarkup(partsOf('# …**In a home** `oven` C#', [{ start: 24, end: 26 }]));
+  expect(bare.map((part) => part.text).join('')).toBe('…In a home oven C#');
 });

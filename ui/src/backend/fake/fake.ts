@@ -11,7 +11,8 @@ import { parseOptions, type FakeOptions } from './options';
 import { FakePrivacy } from './privacy';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
 import { choicesOf, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
-import { titleFrom } from './title';
+import { searchAll } from './search';
+import { titleFrom, titleOf } from './title';
 import { encodeMessage } from './tokens';
 import { FakeTurn } from './turn';
 
@@ -66,7 +67,7 @@ export class FakeBackend implements Backend {
   }
 
   async renameConversation(id: string, title: string): Promise<void> {
-    this.entry(id).conversation.title = title.trim();
+    this.entry(id).conversation.title = titleOf(title);
   }
 
   async deleteConversation(id: string): Promise<void> {
@@ -121,20 +122,8 @@ export class FakeBackend implements Backend {
   }
 
   async search(text: string): Promise<SearchHit[]> {
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return [];
-    const hits: SearchHit[] = [];
-    for (const { conversation, messages, deleted } of this.store.values()) {
-      if (deleted) continue;
-      for (const message of messages) {
-        const lower = message.text.toLowerCase();
-        if (!words.every((word) => lower.includes(word))) continue;
-        // A word-for-word copy in a shorter branch says nothing that its original does not.
-        if (messages.some((original) => original.id === message.edited_from && original.text === message.text)) continue;
-        hits.push({ conversation: conversation.id, message: message.id, title: conversation.title, snippet: snippetOf(message.text, lower.indexOf(words[0])) });
-      }
-    }
-    return hits.slice(0, 50);
+    this.calls.push(`search ${text}`);
+    return searchAll(text, [...this.store.values()].filter((entry) => !entry.deleted));
   }
 
   // ---- turns
@@ -501,12 +490,6 @@ export class FakeBackend implements Backend {
     if (!message) throw { code: 'message_missing', message: `no message ${id}` };
     return message;
   }
-}
-
-function snippetOf(text: string, at: number): string {
-  const from = Math.max(0, at - 28);
-  const cut = text.slice(from, at + 70).replace(/\s+/g, ' ').trim();
-  return `${from > 0 ? '…' : ''}${cut}…`;
 }
 
 /** As the engine ends a turn in which no model ran. */

@@ -1,8 +1,34 @@
-/** A title for a conversation that has none: the first words of its first message. */
+// Titles as `store/src/title.rs` makes them; both are tested with `store/tests/fixtures/titles.json`.
+
+const MADE = 60;
+const GIVEN = 200;
+const LEFT_OUT = /[\u0000-\u0008\u000e-\u001b\u001c-\u001f\u007f-\u0084\u0086-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/gu;
+const clusters = new Intl.Segmenter(undefined, { granularity: 'grapheme' });
+
+/** A title for a conversation that has none: the first line of its first message that says something. */
 export function titleFrom(text: string): string {
-  const line = text.trim().split('\n', 1)[0].replace(/\s+/g, ' ').replace(/^[#>*\-\s]+/, '');
-  if (line.length <= 56) return line;
-  const cut = line.slice(0, 56);
-  const space = cut.lastIndexOf(' ');
-  return `${cut.slice(0, space > 24 ? space : 56)}…`;
+  const lines = text.split(/\r?\n/).map((line) => withoutMarks(oneLine(line)));
+  return cut(lines.find((line) => line && !/^(```|~~~)/.test(line)) ?? '', MADE);
+}
+
+/** A title as it is kept. */
+export function titleOf(given: string): string {
+  return cut(oneLine(given), GIVEN);
+}
+
+function oneLine(text: string): string {
+  return text.replace(LEFT_OUT, '').split(/[\s\u0085]+/u).filter(Boolean).join(' ');
+}
+
+function withoutMarks(line: string): string {
+  const rest = /^(?:#{1,6}(?!#)(?= |$)|>|[-*+](?= |$))(.*)$/u.exec(line);
+  return rest ? withoutMarks(rest[1].trim()) : line;
+}
+
+function cut(line: string, most: number): string {
+  const parts = [...clusters.segment(line)];
+  if (parts.length <= most) return line;
+  const head = line.slice(0, parts[most].index);
+  const space = head.lastIndexOf(' ');
+  return `${head.slice(0, space > head.length / 2 ? space : head.length).trimEnd()}…`;
 }
