@@ -22,6 +22,8 @@ pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> 
         .min_inner_size(640.0, 480.0)
         .visible(false)
         .data_directory(webview_folder)
+        // Files that are dropped are the page's to answer.
+        .disable_drag_drop_handler()
         .on_navigation(is_own_page)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .on_download(|_, _| false)

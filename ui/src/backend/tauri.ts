@@ -1,5 +1,6 @@
 import { Channel, invoke } from '@tauri-apps/api/core';
 import type { Backend, OnTurnEvent } from './backend';
+import { wholeTexts } from './text';
 import type { ApiError, TurnEvent } from './types';
 
 /** The real backend: one line per command of the shell. */
@@ -72,7 +73,7 @@ export function insideTauri(): boolean {
 }
 
 async function call<T>(command: string, args?: Record<string, unknown>): Promise<T> {
-  return await invoke<T>(command, args).catch((cause: unknown) => {
+  return await invoke<T>(command, wholeTexts(args)).catch((cause: unknown) => {
     throw asRefusal(cause);
   });
 }

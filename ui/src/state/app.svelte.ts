@@ -1,9 +1,12 @@
 import { SvelteMap } from 'svelte/reactivity';
 import type { Backend } from '../backend/backend';
+import { wholeText } from '../backend/text';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
 import { Find } from './find.svelte';
+import { takeFiles, type DroppedFile } from './files';
+import { shortName } from './format';
 import { Memory } from './memory.svelte';
 import { Models } from './models.svelte';
 import { Privacy } from './privacy.svelte';
@@ -166,9 +169,24 @@ export class App implements ChatHost {
   }
 
   /** What is written in the composer is read ahead while it is written. */
-  write(text: string): void {
+  write(written: string): void {
+    const text = this.whole(written);
     this.draft = text;
     if (this.open) this.typing.write(this.open.id, null, text);
+  }
+
+  /** What was typed or pasted, with a replacement for what is no text: half a character cannot be sent, and would take all else with it. */
+  whole(text: string): string {
+    const whole = wholeText(text);
+    if (whole !== text) this.toasts.show('Signs that are no text were replaced by \uFFFD', undefined, 8000);
+    return whole;
+  }
+
+  /** Takes what was dropped or pasted as files: texts go into the draft, and of the others it is said why they do not. */
+  async takeFiles(files: readonly DroppedFile[]): Promise<void> {
+    const { text, refusals } = await takeFiles(files);
+    if (text) this.write([this.draft.trimEnd(), text, ''].filter((part, at) => part || at > 1).join('\n\n'));
+    if (refusals.length > 0) this.toasts.show(refusals.join(' '), undefined, 8000);
   }
 
   newConversation(): void {
@@ -261,7 +279,7 @@ export class App implements ChatHost {
       this.problem = problemOf(cause, false);
       return await this.refreshList();
     }
-    this.toasts.show(`Deleted “${title}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat) });
+    this.toasts.show(`Deleted “${shortName(title)}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat) });
   }
 
   async copyConversation(id: ConversationId, format: ExportFormat): Promise<void> {

@@ -1,21 +1,39 @@
 import type { Backend } from '../backend/backend';
+import { problemOf, type Problem } from './problem';
 import type { CacheStats } from './types';
 
 /** How much room the cache on disk takes. */
 export class Cache {
   stats = $state.raw<CacheStats | null>(null);
   clearing = $state(false);
+  /** What the last clearing gave back. */
+  freedBytes = $state<number | null>(null);
+  problem = $state.raw<Problem | null>(null);
 
   constructor(private readonly backend: Backend) {}
 
   async refresh(): Promise<void> {
-    this.stats = await this.backend.cacheStats().catch(() => null);
+    this.problem = null;
+    try {
+      this.stats = await this.backend.cacheStats();
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    }
   }
 
   async clear(): Promise<void> {
+    if (this.clearing) return;
     this.clearing = true;
-    await this.backend.clearCache().catch(() => undefined);
-    await this.refresh();
-    this.clearing = false;
+    this.freedBytes = null;
+    const before = this.stats?.live_bytes ?? 0;
+    try {
+      await this.backend.clearCache();
+      await this.refresh();
+      if (this.stats && !this.problem) this.freedBytes = Math.max(0, before - this.stats.live_bytes);
+    } catch (cause) {
+      this.problem = problemOf(cause, false);
+    } finally {
+      this.clearing = false;
+    }
   }
 }

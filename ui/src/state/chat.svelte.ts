@@ -50,6 +50,8 @@ export class Chat implements TurnPage {
   /** The first message in view. */
   seen: MessageId | null = null;
   gone = false;
+  /** What stands after this message would be left behind by what is pointed at. */
+  leaves = $state.raw<MessageId | null>(null);
   /** The turn that was stopped so that the next message can go. */
   private goOnAfter: Turn | null = null;
   private retry: (() => void) | null = null;
@@ -315,6 +317,7 @@ export class Chat implements TurnPage {
   private begin(kind: TurnKind, base: MessageId | null, user: Message | null, reply: Message | null): Turn {
     this.clearProblem();
     this.closeEdit();
+    this.leaves = null;
     this.shortened = null;
     this.fallback = null;
     return (this.turn = new Turn(this, kind, base, user, reply));

@@ -90,3 +90,14 @@ function verdict({ verdict, offload, longest_context_tokens: longest }: MemoryPl
       return 'this system does not say whether it fits';
   }
 }
+
+const NAME_LENGTH = 60;
+
+/** A long name by its first words. */
+export function shortName(name: string): string {
+  const letters = [...new Intl.Segmenter().segment(name)].map(({ segment }) => segment);
+  if (letters.length <= NAME_LENGTH) return name;
+  const cut = letters.slice(0, NAME_LENGTH).join('');
+  const space = cut.lastIndexOf(' ');
+  return `${(space > cut.length / 2 ? cut.slice(0, space) : cut).trimEnd()}…`;
+}

@@ -155,6 +155,41 @@ export const manners = {
       assert.ok(short <= 2, `${short} short of the end`);
     },
   },
+
+  'what is dropped or pasted as a file gets an answer': {
+    fake: '',
+    async run(page) {
+      await open(page);
+      const hand = (type, files) =>
+        page.evaluate(([type, files]) => {
+          const data = new DataTransfer();
+          for (const [name, mime, text] of files) data.items.add(new File([text], name, { type: mime }));
+          const init = { bubbles: true, cancelable: true };
+          const event = type === 'paste' ? new ClipboardEvent(type, { ...init, clipboardData: data }) : new DragEvent(type, { ...init, dataTransfer: data });
+          document.querySelector('[data-testid="messages"]').dispatchEvent(event);
+        }, [type, files]);
+      const text = ['notes.md', 'text/markdown', 'Some notes.'];
+      await hand('dragover', [text]);
+      await page.locator(id('drop')).waitFor();
+      await hand('drop', [text, ['cat.png', 'image/png', 'x']]);
+      await page.locator(id('drop')).waitFor({ state: 'detached' });
+      await page.locator(id('toast')).getByText('Pictures cannot be read by this model').waitFor();
+      assert.match(await page.locator(id('composer')).inputValue(), /notes\.md\n\n```md\nSome notes\.\n```/);
+      await hand('paste', [['shot.png', 'image/png', 'x']]);
+      assert.equal(await focused(page), 'composer');
+    },
+  },
+
+  'a reply that would be written again in the middle dims what it leaves': {
+    fake: '',
+    async run(page) {
+      await open(page);
+      await replies(page).first().locator(id('regenerate')).focus();
+      await page.waitForFunction(() => Number(getComputedStyle([...document.querySelectorAll('[data-testid="message"]')].at(-1)).opacity) < 1 || document.querySelectorAll('.message.left').length > 0);
+      await page.locator(id('composer')).focus();
+      assert.equal(await page.locator('.message.left').count(), 0);
+    },
+  },
 };
 
 /** All of it is on the screen and under nothing. */

@@ -65,6 +65,29 @@ test('a turn streams over a channel', async () => {
   expect(events).toEqual([{ event: 'token', text: 'hi!' }]);
 });
 
+test('half characters never reach the shell: JSON cannot carry them', async () => {
+  const seen: string[] = [];
+  mockIPC((command, args) => {
+    seen.push(`${command} ${JSON.stringify(args)}`);
+    return null;
+  });
+  const backend = tauriBackend();
+  const odd = 'a\ud800';
+  await backend.sendMessage('c', null, odd, () => undefined);
+  await backend.editMessage('c', 'm', odd, () => undefined);
+  await backend.renameConversation('c', odd);
+  await backend.setSystemPrompt('c', odd);
+  await backend.search(odd);
+  await backend.keepUnsent({ conversation: 'c', message: null, text: odd });
+  await backend.draft('c', null, odd);
+  await backend.previewEdit('c', null, odd);
+  expect(seen).toHaveLength(8);
+  for (const one of seen) {
+    expect(one).toContain('a\ufffd');
+    expect(one).not.toMatch(/ud800/i);
+  }
+});
+
 test('a refusal arrives as the error of the shell', async () => {
   mockIPC(() => Promise.reject({ code: 'busy', message: 'later' }));
   await expect(tauriBackend().warm('c')).rejects.toEqual({ code: 'busy', message: 'later' });
