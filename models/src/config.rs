@@ -3,7 +3,7 @@
 use kernels::{KvFormat, KvLayout, RopeKind};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 
 /// The model families the decoder runs.
@@ -79,9 +79,10 @@ impl Architecture {
             Some("llama") => Ok(Architecture::Llama),
             Some("qwen2") => Ok(Architecture::Qwen2),
             Some("qwen3") => Ok(Architecture::Qwen3),
-            Some(other) => Err(file.unsupported(format!(
-                "its architecture is {other:?}; supported are llama, qwen2 and qwen3"
-            ))),
+            Some(other) => Err(Error::Architecture {
+                path: file.path().to_path_buf(),
+                name: other.into(),
+            }),
         }
     }
 }

@@ -2,21 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::stamp::Stamp;
 
-/// BLAKE3 digests of files by path, valid while size, modification time and inode stay the same. Kept in a small JSON
-/// file, or in memory only. The file is a cache: unreadable means empty, a failed write is only logged.
+/// BLAKE3 digests of files by path, valid while the file's stamp stays the same: size, times, file index and sampled pages. Kept
+/// in a small JSON file, or in memory only. The file is a cache: unreadable, of another version or changed by hand means empty,
+/// a failed write is only logged.
 #[derive(Debug)]
 pub struct DigestCache {
     path: Option<PathBuf>,
     entries: Mutex<BTreeMap<PathBuf, Entry>>,
+}
+
+/// Raised when what a stamp holds changes: entries of another version are none.
+const VERSION: u32 = 2;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    entries: BTreeMap<PathBuf, Entry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,31 +35,45 @@ struct Entry {
     stamp: Stamp,
     /// Lower-case hexadecimal.
     digest: String,
+    /// BLAKE3 of path, stamp and digest: what was edited, or stands under another name, is nothing that was ever seen.
+    check: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Stamp {
-    size: u64,
-    /// Nanoseconds since 1970.
-    modified: u128,
-    /// 0 where the system has none.
-    inode: u64,
+impl Entry {
+    fn new(path: &Path, stamp: Stamp, digest: &[u8; 32]) -> Entry {
+        let digest = blake3::Hash::from(*digest).to_hex().to_string();
+        let check = check(path, &stamp, &digest);
+        Entry {
+            stamp,
+            digest,
+            check,
+        }
+    }
+
+    fn digest(&self, path: &Path, stamp: &Stamp) -> Option<[u8; 32]> {
+        let is_whole = self.check == check(path, &self.stamp, &self.digest);
+        let digest = blake3::Hash::from_hex(&self.digest).ok()?;
+        (is_whole && self.stamp == *stamp).then(|| digest.into())
+    }
 }
 
-/// A file changed this recently may change again without its time stamp showing it, so its digest is not remembered.
-const SETTLED: Duration = Duration::from_secs(2);
+fn check(path: &Path, stamp: &Stamp, digest: &str) -> String {
+    let of = format!("{VERSION}\n{path:?}\n{stamp:?}\n{digest}");
+    blake3::hash(of.as_bytes()).to_hex().to_string()
+}
 
 impl DigestCache {
     /// With a path: digests survive the process. Without: they do not.
     pub fn new(path: Option<PathBuf>) -> DigestCache {
-        let entries = path
+        let kept: Kept = path
             .as_ref()
             .and_then(|path| std::fs::read(path).ok())
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .filter(|kept: &Kept| kept.version == VERSION)
             .unwrap_or_default();
         DigestCache {
             path,
-            entries: Mutex::new(entries),
+            entries: Mutex::new(kept.entries),
         }
     }
 
@@ -57,38 +82,23 @@ impl DigestCache {
         self.path.as_deref()?.parent()
     }
 
-    /// The digest of the file's content.
-    pub fn digest(&self, file: &Path) -> Result<[u8; 32]> {
-        let read = |source| Error::Read {
-            path: file.to_path_buf(),
-            source,
-        };
-        let key = file.canonicalize().map_err(read)?;
-        let opened = File::open(&key).map_err(read)?;
-        let before = Stamp::of(&opened).map_err(read)?;
+    /// The digest of the content of `file`, which was opened at `path`; `pages` are positions to sample.
+    pub(crate) fn of(&self, path: &Path, file: &File, pages: &[u64]) -> Result<[u8; 32]> {
+        let read = |source| Error::of_path(path, source);
+        let key = path.canonicalize().map_err(read)?;
+        let before = Stamp::of(file, pages).map_err(read)?;
         let mut entries = self
             .entries
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(digest) = entries
-            .get(&key)
-            .filter(|e| e.stamp == before)
-            .and_then(|e| parse(&e.digest))
-        {
+        if let Some(digest) = entries.get(&key).and_then(|e| e.digest(&key, &before)) {
             return Ok(digest);
         }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(&opened).map_err(read)?;
-        let digest = *hasher.finalize().as_bytes();
-        let after = Stamp::of(&opened).map_err(read)?;
-        if before == after && before.settled(SystemTime::now()) {
-            entries.insert(
-                key,
-                Entry {
-                    stamp: before,
-                    digest: blake3::Hash::from(digest).to_hex().to_string(),
-                },
-            );
+        let digest = hash(file).map_err(read)?;
+        let after = Stamp::of(file, pages).map_err(read)?;
+        if before == after && before.attributes.are_settled(SystemTime::now()) {
+            let entry = Entry::new(&key, before, &digest);
+            entries.insert(key, entry);
             self.save(&entries);
         }
         Ok(digest)
@@ -97,9 +107,13 @@ impl DigestCache {
     fn save(&self, entries: &BTreeMap<PathBuf, Entry>) {
         let Some(path) = &self.path else { return };
         let write = || -> std::io::Result<()> {
+            let kept = Kept {
+                version: VERSION,
+                entries: entries.clone(),
+            };
             let partial = path.with_extension("partial");
             let mut file = File::create(&partial)?;
-            file.write_all(&serde_json::to_vec_pretty(entries)?)?;
+            file.write_all(&serde_json::to_vec_pretty(&kept)?)?;
             file.sync_all()?;
             std::fs::rename(&partial, path)
         };
@@ -109,97 +123,137 @@ impl DigestCache {
     }
 }
 
-impl Stamp {
-    fn of(file: &File) -> std::io::Result<Stamp> {
-        let meta = file.metadata()?;
-        let modified = meta
-            .modified()?
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos());
-        #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(&meta);
-        #[cfg(not(unix))]
-        let inode = 0;
-        Ok(Stamp {
-            size: meta.len(),
-            modified,
-            inode,
-        })
-    }
-
-    fn settled(&self, now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-        self.modified + SETTLED.as_nanos() < now
-    }
-}
-
-fn parse(hex: &str) -> Option<[u8; 32]> {
-    blake3::Hash::from_hex(hex).ok().map(Into::into)
+/// BLAKE3 of all of a file, read now.
+pub(crate) fn hash(mut file: &File) -> std::io::Result<[u8; 32]> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(*hasher.finalize().as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    fn age(path: &Path, seconds: u64) {
-        let file = File::options().write(true).open(path).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(seconds))
-            .unwrap();
+    use super::*;
+    use crate::stamp::PAGE;
+
+    struct Bench {
+        dir: tempfile::TempDir,
+    }
+
+    impl Bench {
+        /// With a file of this content that has settled, whatever the clock says.
+        fn new(content: &[u8]) -> Bench {
+            let bench = Bench {
+                dir: tempfile::tempdir().unwrap(),
+            };
+            bench.write(content);
+            bench
+        }
+
+        fn file(&self) -> PathBuf {
+            self.dir.path().join("w")
+        }
+
+        fn json(&self) -> PathBuf {
+            self.dir.path().join("digests.json")
+        }
+
+        /// Writes it in place and sets its time to a fixed one.
+        fn write(&self, content: &[u8]) {
+            std::fs::write(self.file(), content).unwrap();
+            let file = File::options().write(true).open(self.file()).unwrap();
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+            file.set_modified(time).unwrap();
+        }
+
+        fn stamp(&self) -> Stamp {
+            Stamp::of(&File::open(self.file()).unwrap(), &[]).unwrap()
+        }
+
+        /// What a cache says that has kept `digest` under `stamp`.
+        fn kept(
+            &self,
+            stamp: Stamp,
+            digest: [u8; 32],
+            edit: impl Fn(String) -> String,
+        ) -> [u8; 32] {
+            let key = self.file().canonicalize().unwrap();
+            let entry = Entry::new(&key, stamp, &digest);
+            let cache = DigestCache::new(Some(self.json()));
+            cache.save(&BTreeMap::from([(key, entry)]));
+            let text = edit(std::fs::read_to_string(self.json()).unwrap());
+            std::fs::write(self.json(), text).unwrap();
+            self.digest()
+        }
+
+        fn digest(&self) -> [u8; 32] {
+            let file = File::open(self.file()).unwrap();
+            let cache = DigestCache::new(Some(self.json()));
+            cache.of(&self.file(), &file, &[]).unwrap()
+        }
+    }
+
+    fn of(content: &[u8]) -> [u8; 32] {
+        *blake3::hash(content).as_bytes()
+    }
+
+    /// A digest that no content has: proof that it was remembered.
+    const KEPT: [u8; 32] = [0xab; 32];
+
+    #[test]
+    fn a_digest_is_remembered_while_the_stamp_holds() {
+        let bench = Bench::new(b"one");
+        assert_eq!(bench.kept(bench.stamp(), KEPT, |text| text), KEPT);
+        bench.write(b"two");
+        assert_eq!(bench.digest(), of(b"two"), "same size, time and inode");
     }
 
     #[test]
-    fn a_changed_file_is_hashed_again_and_a_settled_one_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, json) = (dir.path().join("w"), dir.path().join("digests.json"));
-        std::fs::write(&file, b"one").unwrap();
-        age(&file, 100);
-        let cache = DigestCache::new(Some(json.clone()));
-        assert_eq!(
-            cache.digest(&file).unwrap(),
-            *blake3::hash(b"one").as_bytes()
-        );
-        assert!(std::fs::read_to_string(&json).unwrap().contains("inode"));
+    fn pages_tell_where_nothing_else_of_the_stamp_does() {
+        let mut content = vec![7; 40 * PAGE as usize];
+        let bench = Bench::new(&content);
+        let old = bench.stamp();
+        content[9 * PAGE as usize + 5] ^= 1;
+        bench.write(&content);
+        // As on a file system that has neither change times nor file numbers.
+        let forged = Stamp {
+            attributes: bench.stamp().attributes,
+            ..old
+        };
+        assert_eq!(bench.kept(forged, KEPT, |text| text), of(&content));
+    }
 
-        // A forged entry is believed: proof that the second read comes from the cache.
-        let forged = std::fs::read_to_string(&json)
-            .unwrap()
-            .replace(&blake3::hash(b"one").to_hex()[..], &"ab".repeat(32));
-        std::fs::write(&json, forged).unwrap();
-        let cache = DigestCache::new(Some(json.clone()));
-        assert_eq!(cache.digest(&file).unwrap(), [0xab; 32]);
-
-        std::fs::write(&file, b"two").unwrap();
-        age(&file, 50);
+    #[test]
+    fn what_was_edited_or_is_of_another_version_is_not_believed() {
+        let bench = Bench::new(b"one");
+        let kept = |edit: &dyn Fn(String) -> String| bench.kept(bench.stamp(), KEPT, edit);
+        assert_eq!(kept(&|text| text), KEPT);
+        let other = "cd".repeat(32);
         assert_eq!(
-            cache.digest(&file).unwrap(),
-            *blake3::hash(b"two").as_bytes()
+            kept(&|text| text.replace(&"ab".repeat(32), &other)),
+            of(b"one")
         );
+        let version = "\"version\": 2";
+        assert_eq!(
+            kept(&|text| text.replace(version, "\"version\": 1")),
+            of(b"one")
+        );
+        assert_eq!(kept(&|text| text[1..].to_string()), of(b"one"));
+        // The first version: a stamp of size, time and inode.
+        let path = bench.file().canonicalize().unwrap();
+        let first = format!(
+            r#"{{{path:?}:{{"stamp":{{"size":3,"modified":1600000000000000000,"inode":1}},"digest":"{other}"}}}}"#
+        );
+        assert_eq!(kept(&|_| first.clone()), of(b"one"));
     }
 
     #[test]
     fn a_file_changed_just_now_is_not_remembered() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, json) = (dir.path().join("w"), dir.path().join("digests.json"));
-        std::fs::write(&file, b"one").unwrap();
-        let cache = DigestCache::new(Some(json.clone()));
-        cache.digest(&file).unwrap();
-        assert!(!json.exists());
-    }
-
-    #[test]
-    fn a_broken_cache_file_is_an_empty_cache() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, json) = (dir.path().join("w"), dir.path().join("digests.json"));
-        std::fs::write(&file, b"one").unwrap();
-        std::fs::write(&json, b"{ not json").unwrap();
-        let cache = DigestCache::new(Some(json));
-        assert_eq!(
-            cache.digest(&file).unwrap(),
-            *blake3::hash(b"one").as_bytes()
-        );
-        assert!(matches!(
-            cache.digest(&dir.path().join("none")),
-            Err(Error::Read { .. })
-        ));
+        let bench = Bench::new(b"one");
+        assert_eq!(bench.digest(), of(b"one"));
+        // Its time is old; when it was changed the system knows better.
+        assert!(!bench.json().exists());
     }
 }

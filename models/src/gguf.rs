@@ -10,12 +10,19 @@ use candle_core::quantized::gguf_file::{Content, Value};
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
-use crate::header;
+use crate::foreign;
+use crate::header::{self, Flaw};
+use crate::stamp::PAGE;
+
+/// Bytes that tell what a file is.
+const HEAD_BYTES: usize = 512;
 
 /// An open model file. Nothing is copied until a tensor is used.
 pub(crate) struct GgufFile {
     path: PathBuf,
     map: Mmap,
+    /// What is mapped, whatever the path names by now.
+    file: File,
     content: Content,
 }
 
@@ -29,45 +36,95 @@ pub(crate) struct TensorBytes<'a> {
 
 impl GgufFile {
     pub(crate) fn open(path: &Path) -> Result<GgufFile> {
-        let read = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::NotFound => Error::Missing {
+        let read = |source| Error::of_path(path, source);
+        let metadata = std::fs::metadata(path).map_err(read)?;
+        if !metadata.is_file() {
+            // Not even opened: a pipe would be waited for.
+            let what = match metadata.is_dir() {
+                true => "folder",
+                false => "device or a pipe",
+            };
+            return Err(Error::NotAFile {
                 path: path.to_path_buf(),
-            },
-            _ => Error::Read {
-                path: path.to_path_buf(),
-                source,
-            },
-        };
-        let file = File::open(path).map_err(read)?;
-        if !file.metadata().map_err(read)?.is_file() {
-            return Err(Error::Broken {
-                path: path.to_path_buf(),
-                reason: "it is not a file".into(),
+                what,
             });
         }
+        let file = File::open(path).map_err(read)?;
         if file.metadata().map_err(read)?.len() == 0 {
-            return Err(Error::Broken {
+            return Err(Error::Empty {
                 path: path.to_path_buf(),
-                reason: "it is empty".into(),
             });
         }
         // SAFETY: the map is read-only and private to this value; model files are not written while the application
         // uses them (a file that another program truncates meanwhile would end this process, as with any mapped file).
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        let broken = |reason: String| Error::Broken {
-            path: path.to_path_buf(),
-            reason,
-        };
-        let header = header::check(&map).map_err(broken)?;
+        check_beginning(path, &map)?;
+        let header = header::check(&map).map_err(|flaw| match flaw {
+            Flaw::Ends(reason) => incomplete(path, reason),
+            Flaw::Nonsense(reason) => broken(path, reason),
+        })?;
         let content = Content::read(&mut Cursor::new(&map[..header]))
-            .map_err(|error| broken(first_line(&error.to_string())))?;
+            .map_err(|error| broken(path, first_line(&error.to_string())))?;
         let file = GgufFile {
             path: path.to_path_buf(),
             map,
+            file,
             content,
         };
+        file.check_kind()?;
         file.check_tensors()?;
         Ok(file)
+    }
+
+    /// Refuses what is no whole model, whatever is in it.
+    fn check_kind(&self) -> Result<()> {
+        let path = || self.path.clone();
+        // Counted from 0 in the file, from 1 in its name.
+        let count = self.number("split.count")?.unwrap_or(1);
+        if count > 1 {
+            let number = self.number("split.no")?.unwrap_or(0).saturating_add(1);
+            return Err(Error::Part {
+                path: path(),
+                number,
+                count,
+            });
+        }
+        let kind = self.text("general.type")?;
+        let architecture = self.text("general.architecture")?;
+        match (kind, architecture) {
+            (Some("adapter"), _) => Err(Error::Adapter { path: path() }),
+            (Some("mmproj"), _) | (_, Some("clip" | "mmproj")) => {
+                Err(Error::Projector { path: path() })
+            }
+            (_, Some(name)) if is_draft(name) => Err(Error::Draft {
+                path: path(),
+                name: name.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file that is mapped, whatever its path names by now.
+    pub(crate) fn opened(&self) -> &File {
+        &self.file
+    }
+
+    /// A position in every tensor, each somewhere else in it, to tell weights apart that differ in any of them.
+    pub(crate) fn pages(&self) -> Vec<u64> {
+        /// Keeps the sample small, whatever the file claims.
+        const MOST: usize = 1024;
+        let mut tensors: Vec<_> = self.content.tensor_infos.values().collect();
+        tensors.sort_by_key(|info| info.offset);
+        let step = tensors.len().div_ceil(MOST).max(1);
+        let pages = tensors.iter().step_by(step).enumerate().map(|(i, info)| {
+            let dtype = info.ggml_dtype;
+            let bytes = (info.shape.elem_count() / dtype.block_size() * dtype.type_size()) as u64;
+            // Spread by the golden ratio.
+            let part = u128::from((i as u32).wrapping_mul(0x9e37_79b9));
+            let inside = u128::from(bytes.saturating_sub(PAGE)) * part >> 32;
+            self.content.tensor_data_offset + info.offset + inside as u64
+        });
+        pages.collect()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -79,10 +136,7 @@ impl GgufFile {
     }
 
     pub(crate) fn broken(&self, reason: impl Into<String>) -> Error {
-        Error::Broken {
-            path: self.path.clone(),
-            reason: reason.into(),
-        }
+        broken(&self.path, reason.into())
     }
 
     pub(crate) fn unsupported(&self, reason: impl Into<String>) -> Error {
@@ -132,9 +186,11 @@ impl GgufFile {
             .checked_add(length)
             .and_then(|end| self.map.get(start..end))
             .ok_or_else(|| {
-                self.broken(format!(
-                    "it ends before the end of the tensor {name} (a partial download?)"
-                ))
+                let there = self.map.len() >> 20;
+                incomplete(
+                    &self.path,
+                    format!("it ends after {there} MiB, before the end of the tensor {name}"),
+                )
             })?;
         Ok(TensorBytes {
             dtype: info.ggml_dtype,
@@ -261,6 +317,29 @@ impl GgufFile {
         }
     }
 
+    /// One of a list of texts, if it is there.
+    pub(crate) fn text_at(&self, key: &str, index: usize) -> Option<&str> {
+        match self.value(key)? {
+            Value::Array(values) => match values.get(index)? {
+                Value::String(text) => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether the vocabulary has a special token of this name.
+    pub(crate) fn has_special(&self, name: &str) -> bool {
+        let list = |key: &str| match self.value(key) {
+            Some(Value::Array(values)) => values.as_slice(),
+            _ => &[],
+        };
+        let is_name = |value: &Value| matches!(value, Value::String(text) if text == name);
+        let at = list("tokenizer.ggml.tokens").iter().position(is_name);
+        let kind = at.and_then(|at| integer(list("tokenizer.ggml.token_type").get(at)?));
+        kind.is_some_and(|kind| !matches!(kind, 1 | 6))
+    }
+
     pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<u32>>> {
         let wrong = || self.broken(format!("{key} is not a list of whole numbers"));
         match self.value(key) {
@@ -290,6 +369,56 @@ fn integer(value: &Value) -> Option<u64> {
         Value::I32(v) => u64::try_from(*v).ok(),
         Value::I64(v) => u64::try_from(*v).ok(),
         _ => None,
+    }
+}
+
+/// What only another kind of file begins with, or a file that is still being fetched.
+fn check_beginning(path: &Path, bytes: &[u8]) -> Result<()> {
+    let head = &bytes[..bytes.len().min(HEAD_BYTES)];
+    if head.iter().all(|byte| *byte == 0) {
+        let reason = "it begins with zeros, as a file does that is still being fetched";
+        return Err(incomplete(path, reason.into()));
+    }
+    match (foreign::looks_like(head), foreign::part_by_name(path)) {
+        (None, _) => Ok(()),
+        // Cut from a file as it was, so that only the first part has the beginning.
+        (Some("something else"), Some((number, count))) => Err(Error::Part {
+            path: path.to_path_buf(),
+            number,
+            count,
+        }),
+        (Some(what), _) => Err(Error::NotGguf {
+            path: path.to_path_buf(),
+            what,
+        }),
+    }
+}
+
+/// Architectures of models that guess ahead of another one.
+fn is_draft(architecture: &str) -> bool {
+    let name = architecture.to_lowercase();
+    ["eagle", "medusa", "draft", "dflash", "mtp"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+fn broken(path: &Path, reason: String) -> Error {
+    Error::Broken {
+        path: path.to_path_buf(),
+        reason,
+    }
+}
+
+/// A file that ends too early: a part, where its name says so.
+fn incomplete(path: &Path, reason: String) -> Error {
+    let path = path.to_path_buf();
+    match foreign::part_by_name(&path) {
+        Some((number, count)) => Error::Part {
+            path,
+            number,
+            count,
+        },
+        None => Error::Incomplete { path, reason },
     }
 }
 

@@ -14,22 +14,35 @@ const MAX_ENTRIES: u64 = 1 << 20;
 const MAX_NAME: u64 = 256;
 const MAX_DEPTH: usize = 4;
 
-type Checked<T> = Result<T, String>;
+/// What is wrong with a header.
+#[derive(Debug)]
+pub(crate) enum Flaw {
+    /// The file ends inside it.
+    Ends(String),
+    /// It makes no sense.
+    Nonsense(String),
+}
 
-/// The length of the header in bytes, up to the end of the tensor table, or what is wrong with it.
+impl From<String> for Flaw {
+    fn from(reason: String) -> Self {
+        Self::Nonsense(reason)
+    }
+}
+
+type Checked<T> = Result<T, Flaw>;
+
+/// The length of the header in bytes, up to the end of the tensor table, or what is wrong with it. `bytes` begin as a GGUF file
+/// does.
 pub(crate) fn check(bytes: &[u8]) -> Checked<usize> {
     let mut walk = Walk {
         bytes,
         at: 0,
         elements: 0,
     };
-    if bytes.len() < 4 || &bytes[..4] != b"GGUF" {
-        return Err("it does not begin with the GGUF magic".into());
-    }
-    walk.at = 4;
+    walk.skip(4, "the magic")?;
     let version = walk.u32("the version")?;
     if !(2..=3).contains(&version) {
-        return Err(format!("GGUF version {version} is not 2 or 3"));
+        return Err(format!("GGUF version {version} is not 2 or 3").into());
     }
     let tensors = walk.count("tensors", MAX_ENTRIES)?;
     let entries = walk.count("metadata entries", MAX_ENTRIES)?;
@@ -46,7 +59,7 @@ pub(crate) fn check(bytes: &[u8]) -> Checked<usize> {
         let name = walk.name("a tensor name")?;
         let dimensions = walk.u32(&name)?;
         if dimensions > 4 {
-            return Err(format!("tensor {name} has {dimensions} dimensions"));
+            return Err(format!("tensor {name} has {dimensions} dimensions").into());
         }
         walk.skip(8 * u64::from(dimensions) + 4 + 8, &name)?;
     }
@@ -63,7 +76,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn skip(&mut self, n: u64, what: &str) -> Checked<()> {
         if n > (self.bytes.len() - self.at) as u64 {
-            return Err(format!("it ends inside the header (at {what})"));
+            return Err(Flaw::Ends(format!("it ends inside the header (at {what})")));
         }
         self.at += n as usize;
         Ok(())
@@ -83,7 +96,7 @@ impl Walk<'_> {
     fn count(&mut self, what: &str, most: u64) -> Checked<u64> {
         let count = self.u64(what)?;
         if count > most {
-            return Err(format!("it claims {count} {what}"));
+            return Err(format!("it claims {count} {what}").into());
         }
         Ok(count)
     }
@@ -92,7 +105,7 @@ impl Walk<'_> {
     fn name(&mut self, what: &str) -> Checked<String> {
         let length = self.u64(what)?;
         if length > MAX_NAME {
-            return Err(format!("{what} claims {length} bytes"));
+            return Err(format!("{what} claims {length} bytes").into());
         }
         self.skip(length, what)?;
         let bytes = &self.bytes[self.at - length as usize..self.at];
@@ -101,11 +114,13 @@ impl Walk<'_> {
 
     fn alignment(&mut self, kind: u32) -> Checked<()> {
         if kind != 4 {
-            return Err("general.alignment is not a 32-bit number".into());
+            return Err(Flaw::Nonsense(
+                "general.alignment is not a 32-bit number".into(),
+            ));
         }
         let alignment = self.u32("general.alignment")?;
         if !alignment.is_power_of_two() || alignment > 1 << 20 {
-            return Err(format!("general.alignment is {alignment}"));
+            return Err(format!("general.alignment is {alignment}").into());
         }
         Ok(())
     }
@@ -125,11 +140,11 @@ impl Walk<'_> {
                 let length = self.u64(key)?;
                 self.elements = self.elements.saturating_add(length);
                 if self.elements > MAX_ELEMENTS {
-                    return Err(format!("{key} claims {length} elements"));
+                    return Err(format!("{key} claims {length} elements").into());
                 }
                 (0..length).try_for_each(|_| self.value(key, element, depth + 1))
             }
-            _ => Err(format!("{key} has an unknown value type ({kind})")),
+            _ => Err(format!("{key} has an unknown value type ({kind})").into()),
         }
     }
 }

@@ -24,6 +24,17 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) date: &'a str,
 }
 
+/// Those of no model, on some day: to see what a template makes of a conversation at all.
+impl Default for Surroundings<'_> {
+    fn default() -> Self {
+        Self {
+            bos: None,
+            eos: None,
+            date: "2026-01-31T12:00:00",
+        }
+    }
+}
+
 const NAME: &str = "chat";
 
 impl Jinja {

@@ -16,6 +16,7 @@ use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
 use crate::key_balance;
 use crate::sampler::Sampler;
+use crate::source::Source;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -31,6 +32,7 @@ pub struct Model {
     layout: KvLayout,
     kv_note: Option<String>,
     footprint: Footprint,
+    source: Source,
     decoder: Decoder,
 }
 
@@ -91,16 +93,19 @@ impl Model {
             false => config.kv_format(options.kv),
         };
         let layout = config.kv_layout(format);
-        let template = ChatTemplate::read(&file, &tokenizer)?;
+        let template = ChatTemplate::read(&file)?;
         let all = config.num_layers;
         let num_layers = options.device_layers.unwrap_or(all).clamp(1, all);
         let device = options
             .device
             .as_ref()
             .map(|device| OnDevice { device, num_layers });
+        let source = Source::of(&file, digests)?;
         let decoder = Decoder::load(&file, &config, layout, team, options.float_weights, device)?;
+        // Before anything is kept under that digest.
+        source.check(&file)?;
         let identity = Identity {
-            weights: digests.digest(path)?,
+            weights: source.digest,
             tokenizer: tokenizer.digest(),
             on_device: options
                 .device
@@ -124,9 +129,10 @@ impl Model {
         Ok(Model {
             name: name_of(path),
             fingerprint: Fingerprint::of(&config, &layout, &identity, balance.as_deref()),
-            info: info(&file, &config, &layout),
+            info: info(&file, &config, &layout, &template),
             weights_bytes: weights_bytes(&file),
             footprint: Footprint::of(&file, &config),
+            source,
             config,
             layout,
             kv_note,
@@ -144,6 +150,14 @@ impl Model {
     /// What its file says of itself.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// Whether its weights are those in the file that `path` names now.
+    ///
+    /// # Errors
+    /// When that is no model file.
+    pub fn is_of(&self, path: &Path, digests: &DigestCache) -> Result<bool> {
+        self.source.is_at(path, digests)
     }
 
     /// Its shape.
@@ -368,6 +382,9 @@ pub struct ModelInfo {
     pub kv_format: String,
     /// Bytes of keys and values per token, in that format.
     pub kv_bytes_per_token: u64,
+    /// What is not as the file means it, though it can be used: its chat template.
+    #[serde(default)]
+    pub warning: Option<String>,
 }
 
 /// Reads a file's header and checks it as far as possible without reading weights. What `inspect` refuses, `load` refuses.
@@ -375,10 +392,16 @@ pub fn inspect(path: &Path) -> Result<ModelInfo> {
     let file = GgufFile::open(path)?;
     let config = ModelConfig::read(&file)?;
     let (format, _) = config.kv_format(LoadOptions::default().kv);
-    Ok(info(&file, &config, &config.kv_layout(format)))
+    let template = ChatTemplate::read(&file)?;
+    Ok(info(&file, &config, &config.kv_layout(format), &template))
 }
 
-fn info(file: &GgufFile, config: &ModelConfig, layout: &KvLayout) -> ModelInfo {
+fn info(
+    file: &GgufFile,
+    config: &ModelConfig,
+    layout: &KvLayout,
+    template: &ChatTemplate,
+) -> ModelInfo {
     ModelInfo {
         name: name_of(file.path()),
         path: file.path().to_path_buf(),
@@ -395,6 +418,7 @@ fn info(file: &GgufFile, config: &ModelConfig, layout: &KvLayout) -> ModelInfo {
         file_bytes: file.file_bytes(),
         kv_format: layout.format.to_string(),
         kv_bytes_per_token: layout.bytes_per_token() as u64,
+        warning: template.note().map(str::to_owned),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Logits to the next token.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use kernels::cuda::{Choice, Cuts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -44,6 +47,8 @@ impl Default for SamplerConfig {
 pub struct Sampler {
     config: SamplerConfig,
     rng: ChaCha8Rng,
+    /// Tokens that are never penalised.
+    spared: Arc<HashSet<u32>>,
 }
 
 /// Logits beyond this are clamped, so that infinities cannot make a probability NaN.
@@ -56,8 +61,17 @@ const MOST_RANKED: usize = 256;
 impl Sampler {
     /// A sampler at the beginning of its random sequence.
     pub fn new(config: SamplerConfig) -> Sampler {
+        Sampler::sparing(config, Arc::default())
+    }
+
+    /// As `new`; `spared` tokens are not penalised.
+    pub(crate) fn sparing(config: SamplerConfig, spared: Arc<HashSet<u32>>) -> Sampler {
         let rng = ChaCha8Rng::seed_from_u64(config.seed);
-        Sampler { config, rng }
+        Sampler {
+            config,
+            rng,
+            spared,
+        }
     }
 
     /// The next token. `recent` are the tokens before it, the latest last. Logits that are not numbers are never chosen
@@ -146,7 +160,8 @@ impl Sampler {
         }
         let penalty = self.config.repetition_penalty;
         let start = recent.len().saturating_sub(self.config.repetition_window);
-        let recent: std::collections::HashSet<u32> = recent[start..].iter().copied().collect();
+        let recent = recent[start..].iter().copied();
+        let recent: HashSet<u32> = recent.filter(|id| !self.spared.contains(id)).collect();
         for (_, logit) in candidates.iter_mut().filter(|(id, _)| recent.contains(id)) {
             *logit = if *logit > 0.0 {
                 *logit / penalty
@@ -394,5 +409,17 @@ mod tests {
         assert_eq!(sampler.sample(&[1.0, 0.8, 0.1], &[0]), 1);
         assert_eq!(sampler.sample(&[1.0, 0.8, 0.1], &[0, 2, 2]), 0);
         assert_eq!(sampler.sample(&[-1.0, -1.5], &[0]), 1);
+    }
+
+    #[test]
+    fn spared_tokens_are_not_penalised() {
+        let config = SamplerConfig {
+            temperature: 0.0,
+            repetition_penalty: 2.0,
+            ..open(1)
+        };
+        let mut sampler = Sampler::sparing(config, Arc::new(HashSet::from([0])));
+        assert_eq!(sampler.sample(&[1.0, 0.8], &[0, 0]), 0);
+        assert_eq!(sampler.sample(&[0.8, 1.0], &[0, 1]), 0);
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 use crate::jinja::{Jinja, Rendered, Surroundings};
 use crate::marker::{marked, marker, next_marker};
+use crate::thought;
 use crate::tokenizer::Tokenizer;
 
 /// Who speaks.
@@ -40,9 +41,10 @@ pub struct ChatMessage<'a> {
     pub tokens: Option<&'a [u32]>,
 }
 
-/// The model file's chat template; ChatML or [`PLAIN`] where the file has none.
+/// The model file's chat template; ChatML or [`PLAIN`] where the file has none, or one that cannot be used.
 pub struct ChatTemplate {
     jinja: Jinja,
+    note: Option<String>,
 }
 
 /// For files without a template whose vocabulary has ChatML's tokens.
@@ -55,26 +57,83 @@ const PLAIN: &str = "{% for m in messages %}{% if m.role == 'system' %}{{ m.cont
                      {% else %}{{ 'Assistant: ' + m.content + eos_token + '\n' }}{% endif %}{% endfor %}\
                      {% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
 
+const KEY: &str = "tokenizer.chat_template";
+
+/// Compiles a template and renders a conversation with it, as one that is used has to.
+fn usable(text: &str, file: &GgufFile) -> std::result::Result<Jinja, String> {
+    let jinja = Jinja::new(text)?;
+    let name = |key: &str| {
+        let id = file.number(key).ok().flatten()?;
+        file.text_at("tokenizer.ggml.tokens", usize::try_from(id).ok()?)
+    };
+    let around = Surroundings {
+        bos: name("tokenizer.ggml.bos_token_id"),
+        eos: name("tokenizer.ggml.eos_token_id"),
+        ..Surroundings::default()
+    };
+    let contents: Vec<String> = (0..3).map(marker).collect();
+    let message = |role, index: usize| Rendered {
+        role: name_of(role),
+        content: &contents[index],
+    };
+    let turns = [
+        message(Role::User, 0),
+        message(Role::Assistant, 1),
+        message(Role::User, 2),
+    ];
+    for messages in [&turns[..1], &turns[..]] {
+        let text = jinja.render(messages, true, around)?;
+        let last = messages.len() - 1;
+        // Earlier words may be cut to their answer, and not be left out.
+        if (0..=last).any(|index| !text.contains(&contents[index])) {
+            return Err("it leaves out messages".into());
+        }
+    }
+    Ok(jinja)
+}
+
 impl ChatTemplate {
-    pub(crate) fn read(file: &GgufFile, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-        let chatml = ["<|im_start|>", "<|im_end|>"]
+    /// The template of a model file. One that cannot be used is no reason not to use the model: another one is taken, and
+    /// [`note`](Self::note) says so.
+    pub(crate) fn read(file: &GgufFile) -> Result<ChatTemplate> {
+        let (name, fallback) = match ["<|im_start|>", "<|im_end|>"]
             .iter()
-            .all(|name| tokenizer.special_id(name).is_some());
-        let text = match file.text("tokenizer.chat_template")? {
-            Some(text) => text,
-            None if chatml => CHATML,
-            None => PLAIN,
+            .all(|it| file.has_special(it))
+        {
+            true => ("ChatML", CHATML),
+            false => ("a plain one", PLAIN),
         };
-        let jinja = Jinja::new(text)
-            .map_err(|reason| file.broken(format!("its chat template: {reason}")))?;
-        Ok(ChatTemplate { jinja })
+        let of_file = match file.text(KEY) {
+            Ok(Some(text)) => usable(text, file),
+            Ok(None) => return ChatTemplate::new(fallback),
+            Err(_) => Err(format!("{KEY} is not text")),
+        };
+        match of_file {
+            Ok(jinja) => Ok(ChatTemplate { jinja, note: None }),
+            Err(reason) => {
+                let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+                let note = format!(
+                    "its chat template cannot be used ({reason}); {name} is used instead, so that replies may be worse than they could be"
+                );
+                Ok(ChatTemplate {
+                    note: Some(note),
+                    ..ChatTemplate::new(fallback)?
+                })
+            }
+        }
     }
 
     /// A template from its Jinja text.
     pub fn new(text: &str) -> Result<ChatTemplate> {
         Ok(ChatTemplate {
             jinja: Jinja::new(text).map_err(Error::Template)?,
+            note: None,
         })
+    }
+
+    /// Why the model file's own template is not the one that is used, if it is not.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// One token list per message; their concatenation is the prompt, ending with the generation prompt when the last
@@ -253,7 +312,38 @@ impl<'a> Conversation<'a> {
         let end = self
             .end_of_turn(&tail[at + mark.len()..])
             .map_or(0, |(end, _)| end);
-        Ok(self.encode(&format!("{lead}{}", &tail[at..at + mark.len() + end])))
+        let behind = &tail[at + mark.len()..at + mark.len() + end];
+        match thought::opening(prompt) {
+            Some(opening) => Ok(self.encode_thought(opening, content, behind)),
+            None => Ok(self.encode(&format!("{lead}{mark}{behind}"))),
+        }
+    }
+
+    /// Ids of a reply whose prompt has opened a thought: without the tag that the prompt has, and with the closing one as the model
+    /// writes it. One that has no thought closes it at once.
+    fn encode_thought(&self, opening: &str, content: &str, behind: &str) -> Vec<u32> {
+        let close = thought::closing(opening);
+        let tag = opening.trim_end();
+        let inside = content.trim_start().strip_prefix(tag).map(|rest| {
+            let space = &opening[tag.len()..];
+            rest.strip_prefix(space).unwrap_or(rest).trim_end()
+        });
+        let (thought, answer) = match inside {
+            Some(inside) => match inside.split_once(close.as_str()) {
+                Some((thought, answer)) => (thought, Some(answer.to_string())),
+                None => (inside, None),
+            },
+            None => ("\n", Some(format!("\n\n{}", content.trim()))),
+        };
+        let Some(answer) = answer else {
+            return self.encode_parts(&[Part::Plain(thought), Part::Template(behind)]);
+        };
+        self.encode_parts(&[
+            Part::Plain(thought),
+            Part::Template(&close),
+            Part::Plain(&answer),
+            Part::Template(behind),
+        ])
     }
 
     /// Turns 0 to `index` as text, the last one a user's (thought, if there is none), with the generation prompt.
@@ -282,7 +372,7 @@ impl<'a> Conversation<'a> {
         let messages: Vec<Rendered<'_>> = contents
             .iter()
             .map(|(role, content)| Rendered {
-                role: name(*role),
+                role: name_of(*role),
                 content,
             })
             .collect();
@@ -341,17 +431,28 @@ impl<'a> Conversation<'a> {
 
     /// Ids of template text with markers: special tokens are recognised in the template's own text only.
     fn encode(&self, text: &str) -> Vec<u32> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((at, index, end)) = next_marker(rest) {
+            parts.push(Part::Template(&rest[..at]));
+            let content = self.turns.get(index).map_or("", Turn::content);
+            parts.push(Part::Plain(content.trim()));
+            rest = &rest[end..];
+        }
+        parts.push(Part::Template(rest));
+        self.encode_parts(&parts)
+    }
+
+    fn encode_parts(&self, parts: &[Part<'_>]) -> Vec<u32> {
         let mut ids = Vec::new();
         let mut run = String::new();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let (mut literal, content, next) = match next_marker(rest) {
-                Some((at, index, end)) => (
-                    &rest[..at],
-                    self.turns.get(index).map_or("", Turn::content),
-                    &rest[end..],
-                ),
-                None => (rest, "", ""),
+        for part in parts {
+            let mut literal = match part {
+                Part::Plain(text) => {
+                    run.push_str(text);
+                    continue;
+                }
+                Part::Template(text) => *text,
             };
             while let Some((at, len, id)) = self.tokenizer.find_special(literal) {
                 run.push_str(&literal[..at]);
@@ -361,12 +462,19 @@ impl<'a> Conversation<'a> {
                 literal = &literal[at + len..];
             }
             run.push_str(literal);
-            run.push_str(content.trim());
-            rest = next;
         }
         ids.extend(self.tokenizer.encode(&run));
         ids
     }
+}
+
+/// A stretch of a prompt.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// The template's own text, which may name special tokens.
+    Template(&'a str),
+    /// Words, which never do.
+    Plain(&'a str),
 }
 
 /// What follows the last marker of a message.
@@ -377,10 +485,10 @@ fn after(text: &str, index: usize) -> Result<&str> {
 }
 
 fn left_out(role: Role) -> Error {
-    Error::Template(format!("it leaves out a message of the {}", name(role)))
+    Error::Template(format!("it leaves out a message of the {}", name_of(role)))
 }
 
-fn name(role: Role) -> &'static str {
+fn name_of(role: Role) -> &'static str {
     match role {
         Role::System => "system",
         Role::User => "user",

@@ -11,6 +11,8 @@ use crate::detokenizer::Detokenizer;
 use crate::error::Result;
 use crate::gguf::GgufFile;
 use crate::pre_tokenizer::PreTokenizer;
+use crate::sampler::{Sampler, SamplerConfig};
+use crate::thought;
 use crate::vocabulary::{Kind, Vocabulary, byte_chars};
 
 /// A byte-level BPE tokenizer. `encode` knows no special tokens at all: whatever a person types is plain text. Special
@@ -22,6 +24,8 @@ pub struct Tokenizer {
     adds_bos: bool,
     eos: Option<u32>,
     ends: HashSet<u32>,
+    /// Special tokens, and those that end a turn.
+    no_text: Arc<HashSet<u32>>,
     digest: [u8; 32],
 }
 
@@ -99,6 +103,9 @@ impl Tokenizer {
         ends.extend(eos);
         ends.extend(id("tokenizer.ggml.eot_token_id")?);
         ends.extend(id("tokenizer.ggml.eom_token_id")?);
+        let special = (0..vocabulary.len() as u32)
+            .filter(|id| vocabulary.kind(*id).is_some_and(|kind| kind != Kind::Text));
+        let no_text = Arc::new(special.chain(ends.iter().copied()).collect());
         let digest = digest(pre, &tokens, &types, &merges, bos.filter(|_| adds_bos));
         let merger = merger(&tokens, &merges, &vocabulary, pre_tokenizer)
             .map_err(|reason| file.broken(reason))?;
@@ -109,6 +116,7 @@ impl Tokenizer {
             adds_bos,
             eos,
             ends,
+            no_text,
             digest,
         })
     }
@@ -166,6 +174,20 @@ impl Tokenizer {
         let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
         text.push_str(&detokenizer.finish());
         text
+    }
+
+    /// The opening tag of a thought, with the white space behind it, that a prompt ends with: its reply begins in the thought.
+    pub fn opened_thought(&self, prompt: &[u32]) -> Option<String> {
+        /// More than any tag and the white space behind it have.
+        const TOKENS: usize = 16;
+        let end = self.decode(&prompt[prompt.len().saturating_sub(TOKENS)..]);
+        thought::opening(&end).map(str::to_owned)
+    }
+
+    /// For logits as they come. Tokens that are no text are not penalised for being repeated: a turn, or a thought, that ends as
+    /// the one before it did is no repetition.
+    pub fn sampler(&self, config: SamplerConfig) -> Sampler {
+        Sampler::sparing(config, Arc::clone(&self.no_text))
     }
 
     /// For text as it is generated.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::thought::is_tag;
+
 /// What a token is, as the model file says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -37,6 +39,8 @@ impl Vocabulary {
             let kind = match types.get(id).copied().unwrap_or(1) {
                 1 | 6 => Kind::Text,
                 4 => Kind::Marked,
+                // Without it nobody sees where the thought ends.
+                _ if is_tag(token) => Kind::Marked,
                 _ => Kind::Control,
             };
             let is_byte = types.get(id) == Some(&6);

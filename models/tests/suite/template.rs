@@ -359,3 +359,57 @@ fn the_default_model_ends_its_turns_and_knows_its_template() {
     let default = "system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face\nuser\nHi\nassistant\n";
     assert_eq!(tokenizer.decode(&lists[0]), default);
 }
+
+/// ChatML whose generation prompt opens a thought, as DeepSeek-R1, QwQ and Qwen3-Thinking have it.
+fn thinking() -> ChatTemplate {
+    let text = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}\
+                {% if m.role == 'assistant' and '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}\
+                {% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}\
+                {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+    ChatTemplate::new(text).unwrap()
+}
+
+#[test]
+fn a_prompt_that_opens_a_thought_is_known() {
+    let tokenizer = small("qwen2");
+    let opened = |template: &ChatTemplate, text: &str| {
+        let lists = template.tokenize(&tokenizer, &[user(text)], DATE).unwrap();
+        tokenizer.opened_thought(&lists.concat())
+    };
+    assert_eq!(opened(&thinking(), "Hi").as_deref(), Some("<think>\n"));
+    assert_eq!(opened(&template("qwen3"), "Hi"), None);
+    assert_eq!(
+        opened(&template("qwen3"), "Write <think>"),
+        None,
+        "words of a person"
+    );
+}
+
+#[test]
+fn a_reply_that_begins_in_a_thought_has_the_tokens_that_the_model_wrote() {
+    let tokenizer = small("qwen2");
+    let [open, close, end] =
+        ["<think>", "</think>", "<|im_end|>"].map(|name| tokenizer.special_id(name));
+    let (open, close) = (open.expect("a tag"), close.expect("a tag"));
+    let tokens = |text: &str| {
+        let messages = [user("Hi"), reply(text)];
+        let lists = thinking().tokenize(&tokenizer, &messages, DATE).unwrap();
+        assert!(lists[0].contains(&open), "the prompt has the opening tag");
+        lists[1].clone()
+    };
+    let written = |parts: &[&str]| ids(&tokenizer, parts);
+    let end_name = "<|im_end|>";
+    assert!(end.is_some());
+    assert_eq!(
+        tokens("<think>\nhm\n</think>\n\nHello"),
+        written(&["hm\n", "</think>", "\n\nHello", end_name])
+    );
+    // Cut off inside the thought.
+    assert_eq!(tokens("<think>\nhm"), written(&["hm", end_name]));
+    // Edited by hand, without a thought: it is closed at once.
+    assert_eq!(
+        tokens("Hello"),
+        written(&["\n", "</think>", "\n\nHello", end_name])
+    );
+    assert_eq!(tokens("Hello").iter().filter(|id| **id == close).count(), 1);
+}

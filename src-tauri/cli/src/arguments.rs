@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod models;
+mod sampling;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -140,6 +140,12 @@ fn options(flags: &TurnFlags) -> TurnOptions {
         greedy: flags.greedy,
         seed: flags.seed,
         max_tokens: flags.max_tokens,
+        temperature: flags.sampling.temperature,
+        top_k: flags.sampling.top_k,
+        top_p: flags.sampling.top_p,
+        min_p: flags.sampling.min_p,
+        repetition_penalty: flags.sampling.repeat_penalty,
+        stop: (!flags.sampling.stop.is_empty()).then(|| flags.sampling.stop.clone()),
     }
 }
 

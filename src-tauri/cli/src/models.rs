@@ -142,7 +142,10 @@ fn sheet(info: &::models::ModelInfo) -> String {
             ),
         ),
     ]
+    .into_iter()
+    .chain(info.warning.clone().map(|warning| ("warning", warning)))
     .map(|(what, value)| format!("{what:<14}{value}"))
+    .collect::<Vec<_>>()
     .join("\n")
 }
 

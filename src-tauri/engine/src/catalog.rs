@@ -27,6 +27,8 @@ pub struct ModelEntry {
     pub usable: bool,
     /// Why it cannot be used, in one sentence that says what to do.
     pub problem: Option<String>,
+    /// What is not as the file means it, though it can be used: its chat template.
+    pub warning: Option<String>,
     /// Size of the file in bytes.
     #[ts(type = "number")]
     pub file_bytes: u64,
@@ -288,10 +290,12 @@ impl<'a> Listing<'a> {
         ModelEntry {
             usable: inspected.is_ok(),
             problem: inspected.as_ref().err().map(ToString::to_string),
-            architecture: inspected.map_or_else(
-                |error| error.to_string(),
-                |info| info.architecture.to_string(),
-            ),
+            warning: inspected
+                .as_ref()
+                .ok()
+                .and_then(|info| info.warning.clone()),
+            architecture: inspected
+                .map_or_else(|error| error.label(), |info| info.architecture.to_string()),
             file_bytes: std::fs::metadata(&model.path).map_or(0, |file| file.len()),
             loaded: self.loaded == Some(name),
             is_default: self.default == Some(name),

@@ -128,7 +128,7 @@ impl Error {
             error if error.is_of_memory() => "memory_full",
             Self::Remote { code, .. } => code,
             Self::ModelMissing(_) => "model_missing",
-            Self::Model(_) => "model_broken",
+            Self::Model(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::ConversationMissing(_) => "conversation_missing",
             Self::MessageMissing(_) => "message_missing",

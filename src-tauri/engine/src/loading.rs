@@ -20,19 +20,33 @@ use crate::writer::lock;
 use crate::{Error, Result, catalog};
 
 impl Worker {
-    /// Loads the model of this name unless it is the one in use.
+    /// Loads the model of this name unless it is the one in use. One whose file has been replaced by other weights is loaded anew,
+    /// or stays where those cannot be used.
     pub(crate) fn load(&mut self, name: &str) -> Result<()> {
-        let loaded = self.cache.as_ref().map(|cache| cache.model().info());
-        let loaded = loaded.filter(|info| info.name == name);
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, Some(name));
-        match (loaded, &path) {
+        let loaded = self.cache.as_ref().map(|cache| Arc::clone(cache.model()));
+        let Some(model) = loaded.filter(|model| model.name() == name) else {
+            return self.load_file(&path?);
+        };
+        // It is in memory, wherever its file has gone.
+        let Ok(path) = path else { return Ok(()) };
+        if path != model.info().path {
             // The name is another file's by now.
-            (Some(info), Ok(path)) if *path != info.path => {}
-            // It is in memory, wherever its file has gone.
-            (Some(_), _) => return Ok(()),
-            (None, _) => {}
+            return self.load_file(&path);
         }
-        self.load_file(&path?)
+        // One that cannot be read replaces nothing.
+        if !matches!(model.is_of(&path, &self.digests), Ok(false)) {
+            return Ok(());
+        }
+        tracing::info!(path = %path.display(), "the model's file was replaced; it is loaded anew");
+        drop(model);
+        match self.load_file(&path) {
+            Err(error) if self.cache.is_some() => {
+                tracing::warn!(%error, "the model that is loaded stays");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// Loads a model file, on what there is room for.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use models::{Detokenizer, Sampler, SamplerConfig, StopStrings};
-use store::{Conversation, Message, MessageState};
+use store::{Conversation, Message, MessageState, Sampling};
 
 use crate::cache::Cache;
 use crate::desk::{Accepted, Desk};
@@ -37,8 +37,8 @@ impl Reply {
         turn: &Accepted,
         cache: &Cache,
     ) -> Self {
-        let sampling = &conversation.sampling;
-        let config = sampler_config(conversation, turn, message.id.as_str(), ids.len());
+        let sampling = turn.options.over(&conversation.sampling);
+        let config = sampler_config(&sampling, message.id.as_str(), ids.len());
         Self {
             text: message.text.clone(),
             message,
@@ -46,14 +46,10 @@ impl Reply {
             num_sampled: 0,
             first_token: None,
             last_token: None,
-            max_tokens: turn
-                .options
-                .max_tokens
-                .or(sampling.max_tokens)
-                .unwrap_or(u32::MAX),
-            sampler: Sampler::new(config),
+            max_tokens: sampling.max_tokens.unwrap_or(u32::MAX),
+            sampler: cache.model().tokenizer().sampler(config),
             detokenizer: cache.model().tokenizer().detokenizer(),
-            stops: StopStrings::new(sampling.stop.clone()),
+            stops: StopStrings::new(sampling.stop),
         }
     }
 
@@ -69,6 +65,11 @@ impl Reply {
         answer: &mut dyn FnMut(&mut Desk, &mut Cache),
     ) -> Result<MessageState> {
         let mut timeline = session.tokens().to_vec();
+        if self.ids.is_empty() && self.text.is_empty() {
+            // The prompt has opened a thought: who reads the reply is to know. Its tokens are those that the model wrote.
+            let opening = cache.model().tokenizer().opened_thought(&timeline);
+            self.show(desk, turn, opening.unwrap_or_default(), &[])?;
+        }
         // Sampled, and not yet taken.
         let mut next = None;
         let state = loop {
@@ -149,26 +150,20 @@ impl Reply {
 
 /// How a turn samples. Without a fixed seed, `message` and the number of tokens it has give one.
 pub(crate) fn sampler_config(
-    conversation: &Conversation,
-    turn: &Accepted,
+    sampling: &Sampling,
     message: &str,
     num_tokens: usize,
 ) -> SamplerConfig {
-    let sampling = &conversation.sampling;
-    let seed = turn.options.seed.or(sampling.seed);
-    let greedy = turn.options.greedy;
     SamplerConfig {
-        temperature: if greedy { 0.0 } else { sampling.temperature },
+        temperature: sampling.temperature,
         top_k: sampling.top_k.map(|k| k as usize),
         top_p: sampling.top_p,
         min_p: sampling.min_p,
-        repetition_penalty: if greedy {
-            1.0
-        } else {
-            sampling.repetition_penalty
-        },
+        repetition_penalty: sampling.repetition_penalty,
         repetition_window: 64,
-        seed: seed.unwrap_or_else(|| seed_of(message, num_tokens)),
+        seed: sampling
+            .seed
+            .unwrap_or_else(|| seed_of(message, num_tokens)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The model's own summary of a conversation, written aside: no block of it is kept, and no message until it is whole.
 
-use models::{Sampler, StopStrings};
+use models::StopStrings;
 use store::Conversation;
 
 use crate::cache::Cache;
@@ -49,7 +49,8 @@ pub(crate) fn write(
     let mut session = Session::aside();
     let written = decode(&mut session, desk, cache, conversation, turn, prompt, most);
     session.abandon(cache);
-    let summary = written?.trim().to_owned();
+    // What the model thought while it wrote is no part of it.
+    let summary = models::answer(&written?).trim().to_owned();
     match summary.is_empty() {
         true => Err(Error::NoSummary),
         false => Ok(summary),
@@ -67,9 +68,11 @@ fn decode(
 ) -> Result<String> {
     let synced = session.sync(cache, prompt, &mut worker::reading(desk, turn))?;
     let logits = synced.logits.ok_or(Error::Cancelled)?;
-    let mut sampler = Sampler::new(sampler_config(conversation, turn, turn.leaf.as_str(), 0));
+    let sampling = turn.options.over(&conversation.sampling);
+    let config = sampler_config(&sampling, turn.leaf.as_str(), 0);
+    let mut sampler = cache.model().tokenizer().sampler(config);
     let mut detokenizer = cache.model().tokenizer().detokenizer();
-    let mut stops = StopStrings::new(conversation.sampling.stop.clone());
+    let mut stops = StopStrings::new(sampling.stop);
     let mut timeline = prompt.to_vec();
     let mut id = sampler.sample(&logits, &timeline);
     let mut summary = String::new();
@@ -77,6 +80,9 @@ fn decode(
         summary.push_str(&text);
         turn.emit(TurnEvent::Token { text });
     };
+    if let Some(opening) = cache.model().tokenizer().opened_thought(prompt) {
+        show(opening);
+    }
     while timeline.len() < prompt.len() + most {
         if desk.poll() {
             return Err(Error::Cancelled);

@@ -1,7 +1,7 @@
 //! What a turn is asked and what it reports: plain data, so that the engine can live in another process.
 
 use serde::{Deserialize, Serialize};
-use store::{ConversationId, Message, MessageId, MessageState, Prefill};
+use store::{ConversationId, Message, MessageId, MessageState, Prefill, Sampling};
 use ts_rs::TS;
 
 /// One thing to do in a conversation that ends with a reply.
@@ -94,15 +94,53 @@ impl Turn {
     }
 }
 
-/// Sampling of one turn, over what the conversation has set.
+/// Sampling of one turn, over what the conversation has set: what is absent is as it is there.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TurnOptions {
     /// Always take the most likely token.
     pub greedy: bool,
     /// Seed of the sampler.
     pub seed: Option<u64>,
-    /// Most tokens to sample.
+    /// Most tokens to sample; 0 is no limit.
     pub max_tokens: Option<u32>,
+    /// 0 always takes the most likely token.
+    pub temperature: Option<f32>,
+    /// Keep the k most likely tokens; 0 is off.
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens that together reach p; 1 is off.
+    pub top_p: Option<f32>,
+    /// Keep tokens at least this likely relative to the best; 0 is off.
+    pub min_p: Option<f32>,
+    /// Makes tokens less likely that came lately; 1 is off, and so is 0.
+    pub repetition_penalty: Option<f32>,
+    /// Strings that end the reply, instead of the conversation's.
+    pub stop: Option<Vec<String>>,
+}
+
+impl TurnOptions {
+    /// How the turn samples in a conversation that has `set` this.
+    pub fn over(&self, set: &Sampling) -> Sampling {
+        // A penalty would take another than the most likely token.
+        let penalty = match self.greedy {
+            true => 1.0,
+            false => self.repetition_penalty.unwrap_or(set.repetition_penalty),
+        };
+        let temperature = match self.greedy {
+            true => 0.0,
+            false => self.temperature.unwrap_or(set.temperature),
+        };
+        Sampling {
+            temperature,
+            top_k: self.top_k.or(set.top_k).filter(|k| *k > 0),
+            top_p: self.top_p.or(set.top_p).filter(|p| *p < 1.0),
+            min_p: self.min_p.or(set.min_p).filter(|p| *p > 0.0),
+            repetition_penalty: if penalty > 0.0 { penalty } else { 1.0 },
+            seed: self.seed.or(set.seed),
+            max_tokens: self.max_tokens.or(set.max_tokens).filter(|n| *n > 0),
+            stop: self.stop.clone().unwrap_or_else(|| set.stop.clone()),
+        }
+    }
 }
 
 /// What happens during a turn, in order. The last event is `Finished`, `ContextFull` or `Error`.
@@ -260,4 +298,51 @@ pub struct ContextUse {
     pub limit: u32,
     /// What can be done when it fills up.
     pub choices: Vec<ContextChoice>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sampling, TurnOptions};
+
+    #[test]
+    fn a_turn_samples_as_it_is_told_and_else_as_the_conversation() {
+        let set = Sampling {
+            top_k: Some(40),
+            max_tokens: Some(100),
+            repetition_penalty: 1.2,
+            stop: vec!["END".into()],
+            ..Sampling::default()
+        };
+        assert_eq!(TurnOptions::default().over(&set), set);
+        let told = TurnOptions {
+            temperature: Some(1.5),
+            top_k: Some(0),
+            top_p: Some(1.0),
+            min_p: Some(0.0),
+            repetition_penalty: Some(0.0),
+            max_tokens: Some(0),
+            stop: Some(vec!["\n".into()]),
+            ..TurnOptions::default()
+        };
+        let all_off = Sampling {
+            temperature: 1.5,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: 1.0,
+            max_tokens: None,
+            stop: vec!["\n".into()],
+            ..set.clone()
+        };
+        assert_eq!(told.over(&set), all_off);
+        let greedy = TurnOptions {
+            greedy: true,
+            ..TurnOptions::default()
+        };
+        let sampling = greedy.over(&set);
+        assert_eq!(
+            (sampling.temperature, sampling.repetition_penalty),
+            (0.0, 1.0)
+        );
+    }
 }

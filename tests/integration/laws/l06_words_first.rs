@@ -14,6 +14,7 @@ fn send(chat: &Chat, text: &str, max_tokens: u32) -> Turn {
             greedy: true,
             seed: None,
             max_tokens: Some(max_tokens),
+            ..TurnOptions::default()
         },
     }
 }

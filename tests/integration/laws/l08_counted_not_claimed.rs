@@ -65,6 +65,7 @@ fn progress_ends_at_the_whole_prompt() {
             greedy: true,
             seed: None,
             max_tokens: Some(2),
+            ..TurnOptions::default()
         },
     };
     let progress: Vec<(u32, u32)> = chat

@@ -32,6 +32,7 @@ fn a_turn_that_does_not_fit_is_refused_with_the_numbers_and_fits_with_more() {
             greedy: true,
             seed: None,
             max_tokens: Some(4),
+            ..TurnOptions::default()
         },
     };
     let events: Vec<_> = chat.engine().submit(turn(&chat, None)).collect();

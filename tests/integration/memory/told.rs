@@ -21,6 +21,7 @@ fn memory_is_told_in_the_middle_of_a_reply_and_adds_up() {
             greedy: true,
             seed: None,
             max_tokens: Some(10_000),
+            ..TurnOptions::default()
         },
     };
     let mut during = None;

@@ -5,4 +5,5 @@ mod full_context;
 mod model_choice;
 #[cfg(target_os = "linux")]
 mod process;
+mod thoughts;
 mod type_ahead;

@@ -135,6 +135,7 @@ fn a_reply_of_a_model_that_is_gone_is_written_again_and_goes_on() {
                 greedy: true,
                 seed: None,
                 max_tokens: Some(4),
+                ..TurnOptions::default()
             },
         })
         .collect();

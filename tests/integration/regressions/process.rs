@@ -44,6 +44,7 @@ fn break_off(chat: &mut Chat, how: &str) -> (String, TurnEvent) {
             greedy: true,
             seed: None,
             max_tokens: Some(2000),
+            ..TurnOptions::default()
         },
     });
     let mut shown = String::new();

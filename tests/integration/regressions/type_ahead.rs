@@ -221,6 +221,7 @@ fn a_draft_makes_way_for_a_turn() {
                 greedy: true,
                 seed: None,
                 max_tokens: Some(1),
+                ..TurnOptions::default()
             },
         };
         assert!(engine.submit(turn).count() > 2);

@@ -118,6 +118,7 @@ impl Chat {
             greedy: true,
             seed: None,
             max_tokens: Some(self.max_tokens),
+            ..TurnOptions::default()
         }
     }
 }

@@ -162,6 +162,14 @@ test('files that cannot be used are shown as what they are, and cannot be chosen
   expect(partial.parentElement?.title).toContain('fetch it again');
 });
 
+test('a model whose chat template cannot be used can be chosen, and says so', async () => {
+  await show('fast,foreign-files');
+  await fireEvent.click(screen.getByTestId('model-picker'));
+  const warning = await screen.findByTestId('model-warning');
+  expect(warning.textContent).toContain('ChatML is used instead');
+  expect((warning.closest('[data-testid="model-item"]') as HTMLButtonElement).disabled).toBe(false);
+});
+
 test('a model that was added is forgotten and comes back by Undo; a file of the folder is asked for first', async () => {
   const { app, backend } = await show('fast');
   await app.models.add('file:///home/you/My%20Models/Own.gguf');

@@ -4,6 +4,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use engine::DeviceChoice;
 use kernels::KvFormat;
 
+use super::sampling::{self, SamplingFlags};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChatCommand {
     /// Start a conversation
@@ -128,12 +130,14 @@ pub(crate) struct TurnFlags {
     /// Always take the most likely token
     #[arg(long)]
     pub(crate) greedy: bool,
-    /// Seed of the sampler
-    #[arg(long, value_name = "N")]
+    /// Seed of the sampler; -1 is a random one
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = sampling::seed)]
     pub(crate) seed: Option<u64>,
-    /// Most tokens of the reply
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Most tokens of the reply; -1 is no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = sampling::limit)]
     pub(crate) max_tokens: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
     /// Threads to compute with (default: physical cores)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,

@@ -165,6 +165,7 @@ pub(super) fn options() -> TurnOptions {
         greedy: true,
         seed: None,
         max_tokens: Some(REPLY_TOKENS),
+        ..TurnOptions::default()
     }
 }
 

@@ -286,3 +286,41 @@ fn ctrl_c_stops_the_reply_and_keeps_what_was_shown() {
     let next = folder.send(&id, "go on");
     assert!(counts(&next)[1] > 0, "{next}");
 }
+
+#[test]
+fn sampling_flags_hold_for_their_turn() {
+    let folder = Folder::with_model();
+    let say = |flags: &[&str]| {
+        let id = folder.conversation();
+        let words = ["chat", "send", &id, "hello world", "--max-tokens", "12"];
+        folder.last(&[&words[..], flags].concat())
+    };
+    let greedy = string(&say(&["--greedy"]), "text");
+    for alike in [
+        &["--temperature", "0"][..],
+        &["--top-k", "1", "--seed", "7"],
+        &[
+            "--temperature",
+            "0",
+            "--top-k",
+            "-1",
+            "--repeat-penalty",
+            "0",
+        ],
+    ] {
+        assert_eq!(string(&say(alike), "text"), greedy, "{alike:?}");
+    }
+    // Ends before the text, and before the first of several.
+    let chars: Vec<char> = greedy.chars().collect();
+    let (at, stop) = (4.min(chars.len() - 1), chars[4.min(chars.len() - 1)]);
+    let first = chars.iter().position(|c| *c == stop).unwrap_or(at);
+    let escaped = match stop {
+        '\n' => "\\n".to_owned(),
+        '\\' => "\\\\".to_owned(),
+        other => other.to_string(),
+    };
+    let stopped = say(&["--greedy", "--stop", "never said", "--stop", &escaped]);
+    assert_eq!(string(&stopped, "state"), "complete");
+    let before: String = chars[..first].iter().collect();
+    assert_eq!(string(&stopped, "text"), before);
+}

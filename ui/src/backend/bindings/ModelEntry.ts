@@ -25,6 +25,10 @@ usable: boolean,
  */
 problem: string | null, 
 /**
+ * What is not as the file means it, though it can be used: its chat template.
+ */
+warning: string | null, 
+/**
  * Size of the file in bytes.
  */
 file_bytes: number, 

@@ -5,7 +5,7 @@ export const SMOL = 'SmolLM2-135M-Instruct';
 export const QWEN = 'Qwen3-0.6B';
 const HOME = '/home/you';
 
-type File = Pick<ModelEntry, 'name' | 'path' | 'architecture' | 'usable' | 'problem' | 'file_bytes' | 'added'>;
+type File = Pick<ModelEntry, 'name' | 'path' | 'architecture' | 'usable' | 'problem' | 'warning' | 'file_bytes' | 'added'>;
 type Fallback = Extract<TurnEvent, { event: 'model_fallback' }>;
 
 /** The model files of a machine, the one in memory, and the one that answers where a conversation has none. */
@@ -110,18 +110,19 @@ export class FakeModels {
 }
 
 function usable(name: string, path: string, architecture: string, file_bytes: number): File {
-  return { name, path, architecture, usable: true, problem: null, file_bytes, added: false };
+  return { name, path, architecture, usable: true, problem: null, warning: null, file_bytes, added: false };
 }
 
 /** What else lies about in a folder of models. */
 function foreign(): File[] {
   const unusable = (name: string, architecture: string, problem: string): File => {
     const path = `/models/${name}.gguf`;
-    return { name, path, architecture, usable: false, problem: `${path} ${problem}`, file_bytes: 912_000_000, added: false };
+    return { name, path, architecture, usable: false, problem: `${path} ${problem}`, warning: null, file_bytes: 912_000_000, added: false };
   };
   return [
     unusable('A-partial', 'incomplete download', 'is incomplete: it ends inside the header; wait for its download to end, or fetch it again'),
     unusable('mmproj-F16', 'projector, no model', 'is a projector, which turns pictures or sound into what a model reads, and no model by itself; choose the model that it came with'),
+    { ...usable('Odd-template', '/models/Odd-template.gguf', 'llama', 700_000_000), warning: 'its chat template cannot be used (syntax error: unexpected end of block (in chat:1)); ChatML is used instead, so that replies may be worse than they could be' },
     unusable('Gemma-3-4b', 'gemma3 is not supported', 'cannot be used: its architecture is "gemma3"; supported are llama, qwen2 and qwen3'),
   ];
 }
