@@ -190,6 +190,19 @@ export const manners = {
       assert.equal(await page.locator('.message.left').count(), 0);
     },
   },
+
+  'the blank page offers to go on with what was said last': {
+    fake: '',
+    viewport: { width: 1180, height: 780 },
+    async run(page) {
+      await page.screenshot({ path: 'test-results/blank.png' });
+      const first = page.locator(id('recent')).first();
+      const title = await first.innerText();
+      await first.click();
+      await page.getByRole('region', { name: title }).waitFor();
+      assert.equal(await focused(page), 'composer');
+    },
+  },
 };
 
 /** All of it is on the screen and under nothing. */
