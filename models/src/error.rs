@@ -134,6 +134,9 @@ pub enum Error {
     /// The chat template cannot render the conversation.
     #[error("the model's chat template cannot render this conversation: {0}")]
     Template(String),
+    /// Nobody wants it any more.
+    #[error("tokenizing was stopped")]
+    Interrupted,
     /// The caller's tokens, offset, pool and block table do not fit together.
     #[error("invalid forward call: {0}")]
     Input(String),

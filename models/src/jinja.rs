@@ -1,5 +1,7 @@
 //! The model file's Jinja, rendered as the reference implementation renders it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use minijinja::{Environment, ErrorKind, Value, context};
 
 use crate::date::Date;
@@ -7,6 +9,7 @@ use crate::date::Date;
 /// A compiled chat template.
 pub(crate) struct Jinja {
     environment: Environment<'static>,
+    rendered_messages: AtomicU64,
 }
 
 /// A message as templates see it.
@@ -54,7 +57,15 @@ impl Jinja {
         environment
             .add_template_owned(NAME, without_generation_tags(text))
             .map_err(|error| error.to_string())?;
-        Ok(Jinja { environment })
+        Ok(Jinja {
+            environment,
+            rendered_messages: AtomicU64::new(0),
+        })
+    }
+
+    /// Messages that have been rendered so far, each as often as it was.
+    pub(crate) fn num_rendered_messages(&self) -> u64 {
+        self.rendered_messages.load(Ordering::Relaxed)
     }
 
     /// The conversation as text.
@@ -64,6 +75,9 @@ impl Jinja {
         generate: bool,
         around: Surroundings<'_>,
     ) -> Result<String, String> {
+        let num_messages = messages.len() as u64;
+        self.rendered_messages
+            .fetch_add(num_messages, Ordering::Relaxed);
         let messages: Vec<Value> = messages
             .iter()
             .map(|m| context! { role => m.role, content => m.content })

@@ -9,9 +9,14 @@
 //! special token after it. A user's message is rendered with nothing after it, exactly as the model is asked, so what it
 //! got then it gets again later.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::extent::Extent;
 use crate::gguf::GgufFile;
 use crate::jinja::{Jinja, Rendered, Surroundings};
 use crate::marker::{marked, marker, next_marker};
@@ -123,6 +128,11 @@ impl ChatTemplate {
         }
     }
 
+    /// Messages that have been rendered so far, each as often as it was.
+    pub fn num_rendered_messages(&self) -> u64 {
+        self.jinja.num_rendered_messages()
+    }
+
     /// A template from its Jinja text.
     pub fn new(text: &str) -> Result<ChatTemplate> {
         Ok(ChatTemplate {
@@ -148,26 +158,64 @@ impl ChatTemplate {
         messages: &[ChatMessage<'_>],
         date: &str,
     ) -> Result<Vec<Vec<u32>>> {
+        self.tokenize_within(
+            tokenizer,
+            messages,
+            date,
+            Ends::WithTurn,
+            &mut Extent::whole(),
+        )
+    }
+
+    /// As `tokenize`, as far as `extent` goes: where it is used up there are fewer lists, and the last one is a beginning.
+    ///
+    /// # Errors
+    /// As `tokenize`, and [`Error::Interrupted`] when it is not wanted any more.
+    pub fn tokenize_within(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[ChatMessage<'_>],
+        date: &str,
+        ends: Ends,
+        extent: &mut Extent<'_>,
+    ) -> Result<Vec<Vec<u32>>> {
         let mut conversation = Conversation::new(self, tokenizer, messages, date)?;
+        if ends == Ends::InContent {
+            conversation.open = conversation.turns.len().checked_sub(1);
+        }
         let mut lists = Vec::with_capacity(messages.len());
         // What a thought message would own goes to the next real one.
         let mut carried = Vec::new();
         for index in 0..conversation.turns.len() {
             let Some(message) = conversation.turns[index].message else {
                 if conversation.turns[index].role == Role::User {
-                    carried.extend(conversation.tokens(index)?);
+                    carried.extend(conversation.tokens(index, extent)?);
                 }
                 continue;
             };
             let mut list = std::mem::take(&mut carried);
             match message.tokens {
-                Some(tokens) => list = tokens.to_vec(),
-                None => list.extend(conversation.tokens(index)?),
+                Some(tokens) if extent.take(tokens.len()) => list = tokens.to_vec(),
+                Some(_) => {}
+                None => list.extend(conversation.tokens(index, extent)?),
             }
             lists.push(list);
+            if extent.is_used_up() {
+                break;
+            }
         }
         Ok(lists)
     }
+}
+
+/// Where the tokens of a prompt end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// With the last message's turn, and the generation prompt after a user's.
+    WithTurn,
+    /// Where the content of the last message ends, a user's that is still being typed: behind its last character, which must
+    /// be one at which the text can be cut ([`Tokenizer::standing`]). Where it is empty, with what stands before it.
+    InContent,
 }
 
 /// One message of a strictly alternating conversation; `message` is `None` where it is only thought.
@@ -194,9 +242,20 @@ struct Conversation<'a> {
     turns: Vec<Turn<'a>>,
     /// Whether the system text goes into the first user's message, for templates that know no system role.
     merged: bool,
-    /// The text of `render(index)`, so that each is rendered once.
-    renders: Vec<Option<String>>,
+    /// The message whose tokens end with its content.
+    open: Option<usize>,
+    /// Whether earlier turns may be left out of a rendering; `None` until it was tried.
+    leaves_out: Option<bool>,
+    /// The last renderings, by index: each message needs those of its neighbours.
+    renders: VecDeque<(usize, Rc<str>)>,
 }
+
+/// Renderings that are kept.
+const MOST_RENDERS: usize = 4;
+/// Turns at the beginning and at the end of a rendering that leaves out those between: system, first exchange; and what the
+/// last one can see. An even number is left out, since templates insist on turns that alternate.
+const FIRST_TURNS: usize = 5;
+const LAST_TURNS: usize = 6;
 
 impl<'a> Conversation<'a> {
     fn new(
@@ -229,52 +288,49 @@ impl<'a> Conversation<'a> {
                 message: Some(*message),
             });
         }
-        // What a system message or a reply owns shows only before a user's message.
-        let mut rendered = turns.len();
-        if turns.last().is_some_and(|turn| turn.role != Role::User) {
-            rendered += 1;
-        }
         let mut conversation = Conversation {
             template,
             tokenizer,
             date,
             turns,
             merged: false,
-            renders: vec![None; rendered],
+            open: None,
+            leaves_out: None,
+            renders: VecDeque::new(),
         };
         if conversation
             .turns
             .first()
             .is_some_and(|turn| turn.role == Role::System)
         {
-            let both = |text: &String| text.contains(&marker(0)) && text.contains(&marker(1));
+            let both = |text: &Rc<str>| text.contains(&marker(0)) && text.contains(&marker(1));
             conversation.merged = !conversation.render(1).is_ok_and(|text| both(&text));
-            conversation.renders[1] = None;
+            conversation.renders.clear();
         }
         Ok(conversation)
     }
 
     /// The tokens that the turn owns, without looking at stored ones.
-    fn tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+    fn tokens(&mut self, index: usize, extent: &mut Extent<'_>) -> Result<Vec<u32>> {
         match self.turns[index].role {
             Role::System => {
                 let text = self.render(index + 1)?;
                 let end = self.system_end(&text);
-                Ok(self.first(self.encode(&text[..end])))
+                Ok(self.first(self.encode(&text[..end], extent)?))
             }
-            Role::User => self.user_tokens(index),
-            Role::Assistant => self.reply_tokens(index),
+            Role::User => self.user_tokens(index, extent),
+            Role::Assistant => self.reply_tokens(index, extent),
         }
     }
 
-    fn user_tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+    fn user_tokens(&mut self, index: usize, extent: &mut Extent<'_>) -> Result<Vec<u32>> {
         let text = self.render(index)?;
         let Some(before) = index.checked_sub(1).map(|i| self.turns[i]) else {
-            return Ok(self.first(self.encode(&text)));
+            return Ok(self.first(self.encode(&text, extent)?));
         };
         if before.role == Role::System {
             let start = self.system_end(&text);
-            let tokens = self.encode(&text[start..]);
+            let tokens = self.encode(&text[start..], extent)?;
             return Ok(if start == 0 {
                 self.first(tokens)
             } else {
@@ -289,10 +345,10 @@ impl<'a> Conversation<'a> {
             (None, Some(_)) => before.message.is_some(),
         };
         let start = end_of_turn.filter(|_| has_ended).map_or(0, |(end, _)| end);
-        Ok(self.encode(&tail[start..]))
+        self.encode(&tail[start..], extent)
     }
 
-    fn reply_tokens(&mut self, index: usize) -> Result<Vec<u32>> {
+    fn reply_tokens(&mut self, index: usize, extent: &mut Extent<'_>) -> Result<Vec<u32>> {
         let asked = self.render(index - 1)?;
         let prompt = after(&asked, index - 1)?;
         let text = self.render(index + 1)?;
@@ -314,14 +370,20 @@ impl<'a> Conversation<'a> {
             .map_or(0, |(end, _)| end);
         let behind = &tail[at + mark.len()..at + mark.len() + end];
         match thought::opening(prompt) {
-            Some(opening) => Ok(self.encode_thought(opening, content, behind)),
-            None => Ok(self.encode(&format!("{lead}{mark}{behind}"))),
+            Some(opening) => self.encode_thought(opening, content, behind, extent),
+            None => self.encode(&format!("{lead}{mark}{behind}"), extent),
         }
     }
 
     /// Ids of a reply whose prompt has opened a thought: without the tag that the prompt has, and with the closing one as the model
     /// writes it. One that has no thought closes it at once.
-    fn encode_thought(&self, opening: &str, content: &str, behind: &str) -> Vec<u32> {
+    fn encode_thought(
+        &self,
+        opening: &str,
+        content: &str,
+        behind: &str,
+        extent: &mut Extent<'_>,
+    ) -> Result<Vec<u32>> {
         let close = thought::closing(opening);
         let tag = opening.trim_end();
         let inside = content.trim_start().strip_prefix(tag).map(|rest| {
@@ -336,23 +398,53 @@ impl<'a> Conversation<'a> {
             None => ("\n", Some(format!("\n\n{}", content.trim()))),
         };
         let Some(answer) = answer else {
-            return self.encode_parts(&[Part::Plain(thought), Part::Template(behind)]);
+            return self.encode_parts(&[Part::Plain(thought), Part::Template(behind)], false, extent);
         };
-        self.encode_parts(&[
+        let parts = [
             Part::Plain(thought),
             Part::Template(&close),
             Part::Plain(&answer),
             Part::Template(behind),
-        ])
+        ];
+        self.encode_parts(&parts, false, extent)
     }
 
-    /// Turns 0 to `index` as text, the last one a user's (thought, if there is none), with the generation prompt.
-    fn render(&mut self, index: usize) -> Result<String> {
-        if let Some(text) = &self.renders[index] {
-            return Ok(text.clone());
+    /// Turns 0 to `index` as text, the last one a user's (thought, if there is none), with the generation prompt. Of a long
+    /// conversation the turns between its beginning and its end are left out, so that a conversation of many turns is rendered
+    /// in linear time: who asks looks at the end only. That this changes nothing there is tried once.
+    fn render(&mut self, index: usize) -> Result<Rc<str>> {
+        if let Some((_, text)) = self.renders.iter().find(|(of, _)| *of == index) {
+            return Ok(Rc::clone(text));
         }
-        let mut contents: Vec<(Role, String)> = Vec::with_capacity(index + 1);
-        for i in 0..=index {
+        let omitted = index.saturating_sub(FIRST_TURNS + LAST_TURNS) & !1;
+        let text: Rc<str> = match omitted > 0 && self.may_leave_out(index, omitted)? {
+            true => self.render_without(index, FIRST_TURNS..FIRST_TURNS + omitted)?,
+            false => self.render_without(index, 0..0)?,
+        }
+        .into();
+        if self.renders.len() == MOST_RENDERS {
+            self.renders.pop_front();
+        }
+        self.renders.push_back((index, Rc::clone(&text)));
+        Ok(text)
+    }
+
+    /// Whether what follows the second last turn is the same without the turns between.
+    fn may_leave_out(&mut self, index: usize, omitted: usize) -> Result<bool> {
+        if let Some(known) = self.leaves_out {
+            return Ok(known);
+        }
+        let whole = self.render_without(index, 0..0)?;
+        let end = after(&whole, index - 2)?;
+        let short = self.render_without(index, FIRST_TURNS..FIRST_TURNS + omitted);
+        let is_same = short.is_ok_and(|short| after(&short, index - 2).is_ok_and(|it| it == end));
+        self.leaves_out = Some(is_same);
+        Ok(is_same)
+    }
+
+    fn render_without(&self, index: usize, omitted: Range<usize>) -> Result<String> {
+        let mut contents: Vec<(Role, String)> = Vec::with_capacity(index + 1 - omitted.len());
+        for i in (0..=index).filter(|i| !omitted.contains(i)) {
             let turn = self.turns.get(i).copied().unwrap_or(Turn {
                 role: Role::User,
                 message: None,
@@ -389,7 +481,6 @@ impl<'a> Conversation<'a> {
         if !text.contains(&marker(index)) {
             return Err(left_out(Role::User));
         }
-        self.renders[index] = Some(text.clone());
         Ok(text)
     }
 
@@ -430,20 +521,29 @@ impl<'a> Conversation<'a> {
     }
 
     /// Ids of template text with markers: special tokens are recognised in the template's own text only.
-    fn encode(&self, text: &str) -> Vec<u32> {
+    fn encode(&self, text: &str, extent: &mut Extent<'_>) -> Result<Vec<u32>> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((at, index, end)) = next_marker(rest) {
             parts.push(Part::Template(&rest[..at]));
             let content = self.turns.get(index).map_or("", Turn::content);
             parts.push(Part::Plain(content.trim()));
+            if self.open == Some(index) {
+                return self.encode_parts(&parts, content.trim().is_empty(), extent);
+            }
             rest = &rest[end..];
         }
         parts.push(Part::Template(rest));
-        self.encode_parts(&parts)
+        self.encode_parts(&parts, false, extent)
     }
 
-    fn encode_parts(&self, parts: &[Part<'_>]) -> Vec<u32> {
+    /// Where `may_go_on`, what follows the parts is not known, and only what stands whatever it is counts.
+    fn encode_parts(
+        &self,
+        parts: &[Part<'_>],
+        may_go_on: bool,
+        extent: &mut Extent<'_>,
+    ) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut run = String::new();
         for part in parts {
@@ -456,15 +556,21 @@ impl<'a> Conversation<'a> {
             };
             while let Some((at, len, id)) = self.tokenizer.find_special(literal) {
                 run.push_str(&literal[..at]);
-                ids.extend(self.tokenizer.encode(&run));
+                self.tokenizer.encode_within(&run, &mut ids, extent)?;
                 run.clear();
+                if extent.is_used_up() || !extent.take(1) {
+                    return Ok(ids);
+                }
                 ids.push(id);
                 literal = &literal[at + len..];
             }
             run.push_str(literal);
         }
-        ids.extend(self.tokenizer.encode(&run));
-        ids
+        if may_go_on {
+            run.truncate(self.tokenizer.standing(&run));
+        }
+        self.tokenizer.encode_within(&run, &mut ids, extent)?;
+        Ok(ids)
     }
 }
 

@@ -3,13 +3,16 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokenizers::Tokenizer as Merger;
 use tokenizers::models::bpe::{BPE, Vocab};
 
 use crate::detokenizer::Detokenizer;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::extent::Extent;
 use crate::gguf::GgufFile;
+use crate::pieces::{self, Pieces};
 use crate::pre_tokenizer::PreTokenizer;
 use crate::sampler::{Sampler, SamplerConfig};
 use crate::thought;
@@ -27,7 +30,18 @@ pub struct Tokenizer {
     /// Special tokens, and those that end a turn.
     no_text: Arc<HashSet<u32>>,
     digest: [u8; 32],
+    /// Bytes of the longest token of text.
+    longest_bytes: usize,
+    pieces: Pieces,
+    /// Bytes that went through the merges.
+    encoded_bytes: AtomicU64,
 }
+
+/// A run without a cut is taken to stand up to so many bytes before its end, once it is that much longer: merges reach over
+/// the characters of one token, and a token of a script without spaces has a few of three bytes.
+const UNSURE_BYTES: usize = 36;
+/// A longer run is not looked into.
+const MOST_RUN_BYTES: usize = 16 << 10;
 
 /// Names that end a turn in the families at hand, where the vocabulary has them as control tokens.
 const END_NAMES: [&str; 8] = [
@@ -109,8 +123,15 @@ impl Tokenizer {
         let digest = digest(pre, &tokens, &types, &merges, bos.filter(|_| adds_bos));
         let merger = merger(&tokens, &merges, &vocabulary, pre_tokenizer)
             .map_err(|reason| file.broken(reason))?;
+        let texts = (0..vocabulary.len() as u32)
+            .filter(|&id| vocabulary.kind(id) == Some(Kind::Text))
+            .map(|id| vocabulary.shown(id).len());
+        let longest_bytes = texts.max().unwrap_or(1).max(1);
         Ok(Tokenizer {
             merger,
+            longest_bytes,
+            pieces: Pieces::default(),
+            encoded_bytes: AtomicU64::new(0),
             vocabulary: Arc::new(vocabulary),
             bos,
             adds_bos,
@@ -123,9 +144,92 @@ impl Tokenizer {
 
     /// The ids of plain text. Never a special token, whatever the text says.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        if text.is_empty() {
-            return Vec::new();
+        let mut ids = Vec::new();
+        // Without bounds nothing ends it.
+        if self
+            .encode_within(text, &mut ids, &mut Extent::whole())
+            .is_err()
+        {
+            tracing::warn!("a text was not tokenized to its end");
         }
+        ids
+    }
+
+    /// As `encode`, in one go however long the text is: what the pieces are checked against.
+    pub fn encode_at_once(&self, text: &str) -> Vec<u32> {
+        self.merge(text)
+    }
+
+    /// Adds the ids of plain text to `ids`, piece by piece: all of them, or a beginning where `extent` is used up. Pieces of a
+    /// long text that were tokenized before are not tokenized again.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] when it is not wanted any more.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        ids: &mut Vec<u32>,
+        extent: &mut Extent<'_>,
+    ) -> Result<()> {
+        let mut start = 0;
+        while start < text.len() {
+            if !extent.is_wanted() {
+                return Err(Error::Interrupted);
+            }
+            let end = pieces::piece_end(text, start);
+            let piece = &text[start..end];
+            // A piece that cannot be cut, and is too long at the best.
+            let least = piece.len() / self.longest_bytes;
+            if least > extent.tokens_left() {
+                extent.take(least);
+                return Ok(());
+            }
+            // The last one is still being written.
+            let before = ids.len();
+            match end == text.len() {
+                true => ids.extend(self.merge(piece)),
+                false => ids.extend_from_slice(&self.pieces.ids(piece, || self.merge(piece))),
+            }
+            if !extent.take(ids.len() - before) {
+                return Ok(());
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Up to which byte the ids of `text` stay whatever follows it; 0 where that is nowhere. Within a long run without a cut,
+    /// as of a script without spaces, it is very likely so and not certain.
+    pub fn standing(&self, text: &str) -> usize {
+        let cut = pieces::last_cut(text).unwrap_or(0);
+        let run = &text[cut..];
+        if !(2 * UNSURE_BYTES..=MOST_RUN_BYTES).contains(&run.len()) {
+            return cut;
+        }
+        let most = run.len() - UNSURE_BYTES;
+        let mut stands = 0;
+        let mut end = 0;
+        for id in self.merge(run) {
+            end += self.vocabulary.shown(id).len();
+            if end > most {
+                break;
+            }
+            if run.is_char_boundary(end) {
+                stands = end;
+            }
+        }
+        // White space at the end may go, and what is not in the vocabulary is not counted.
+        cut + run[..stands].trim_end().len()
+    }
+
+    /// Bytes of text that have been run through the merges so far.
+    pub fn num_encoded_bytes(&self) -> u64 {
+        self.encoded_bytes.load(Ordering::Relaxed)
+    }
+
+    fn merge(&self, text: &str) -> Vec<u32> {
+        let num_bytes = text.len() as u64;
+        self.encoded_bytes.fetch_add(num_bytes, Ordering::Relaxed);
         match self.merger.encode_fast(text, false) {
             Ok(encoding) => encoding.get_ids().to_vec(),
             Err(error) => {

@@ -9,6 +9,7 @@ mod float_path;
 mod golden;
 mod kv_quality;
 mod oracle;
+mod pieces;
 mod support;
 mod template;
 mod trial;
