@@ -28,6 +28,8 @@ fn main() {
         "warm",
         "draft",
         "preview_edit",
+        "preview_beginning",
+        "preview_system_prompt",
         "context_use",
         "raise_context",
         "list_models",

@@ -166,6 +166,7 @@ impl Error {
             Self::Broken { .. } => "model_broken",
             Self::Changing { .. } => "model_changing",
             Self::Template(_) => "template_failed",
+            Self::Interrupted => "stopped",
             Self::Input(_) | Self::Tensor(_) | Self::Kernel(_) => "internal",
         }
     }

@@ -398,7 +398,11 @@ impl<'a> Conversation<'a> {
             None => ("\n", Some(format!("\n\n{}", content.trim()))),
         };
         let Some(answer) = answer else {
-            return self.encode_parts(&[Part::Plain(thought), Part::Template(behind)], false, extent);
+            return self.encode_parts(
+                &[Part::Plain(thought), Part::Template(behind)],
+                false,
+                extent,
+            );
         };
         let parts = [
             Part::Plain(thought),

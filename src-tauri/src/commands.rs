@@ -42,6 +42,8 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         turns::warm,
         turns::draft,
         turns::preview_edit,
+        turns::preview_beginning,
+        turns::preview_system_prompt,
         turns::context_use,
         turns::raise_context,
         models::list_models,

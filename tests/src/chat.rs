@@ -257,13 +257,13 @@ impl Chat {
     }
 
     /// The history.
+    pub fn shared_history(&self) -> &Mutex<History> {
+        &self.open.as_ref().expect("engine runs").history
+    }
+
+    /// It, held.
     pub fn history(&self) -> MutexGuard<'_, History> {
-        self.open
-            .as_ref()
-            .expect("engine runs")
-            .history
-            .lock()
-            .expect("history")
+        self.shared_history().lock().expect("history")
     }
 
     /// The messages of the branch that is shown, first to last.

@@ -4,8 +4,9 @@
 //! is known to nobody until a turn takes it over. Nothing of it goes to disk before that.
 
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 
-use models::{Model, Role};
+use models::{Ends, Extent, Model, Role};
 use store::{Conversation, ConversationId, History, MessageId};
 
 use crate::prompt::{self, Part};
@@ -13,50 +14,38 @@ use crate::session::Session;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// Ways in which a text may go on after its last whole word: a letter, a digit, a mark, a bracket, a paragraph.
-const GOES_ON: [&str; 5] = ["a", "1", ".", "(", "\n\na"];
-
-/// The tokens with which the prompt begins whatever follows the whole words of `text`, a message under `above`: those that
-/// the continuations have in common, less one.
+/// The tokens with which the prompt begins whatever follows what stands of `text`, a message under `above`
+/// ([`models::Tokenizer::standing`]); a beginning of them where `extent` is used up.
 ///
 /// # Errors
-/// When history cannot be read, or the model's template refuses the messages.
+/// When history cannot be read, the model's template refuses the messages, or it is not wanted any more.
 pub fn draft_tokens(
-    history: &History,
+    history: &Mutex<History>,
     model: &Model,
     conversation: &Conversation,
     above: Option<&MessageId>,
     text: &str,
+    extent: &mut Extent<'_>,
 ) -> Result<Vec<u32>> {
-    let branch = prompt::branch(history, above)?;
-    let typed = match text.char_indices().rfind(|(_, char)| char.is_whitespace()) {
-        Some((at, space)) => &text[..at + space.len_utf8()],
-        None => "",
+    let mut parts = {
+        let history = history.lock().unwrap_or_else(PoisonError::into_inner);
+        prompt::branch(&history, above)?
     };
-    let mut common: Option<Vec<u32>> = None;
-    let whole = typed.trim_end();
-    let ends_here = (!whole.trim().is_empty()).then(|| whole.to_owned());
-    let texts = GOES_ON.iter().map(|more| format!("{typed}{more}"));
-    for text in texts.chain(ends_here) {
-        let mut parts = branch.clone();
-        parts.push(Part {
-            id: None,
-            role: Role::User,
-            text,
-        });
-        let tokens = prompt::build(history, model, conversation, &parts)?.tokens;
-        common = Some(match common {
-            Some(mut before) => {
-                let same = before.iter().zip(&tokens).take_while(|(a, b)| a == b);
-                before.truncate(same.count());
-                before
-            }
-            None => tokens,
-        });
-    }
-    let mut tokens = common.unwrap_or_default();
-    tokens.pop();
-    Ok(tokens)
+    let stands = model.tokenizer().standing(text);
+    parts.push(Part {
+        id: None,
+        role: Role::User,
+        text: text[..stands].to_owned(),
+    });
+    let prompt = prompt::build_to(
+        Ends::InContent,
+        history,
+        model,
+        conversation,
+        &parts,
+        extent,
+    )?;
+    Ok(prompt.tokens)
 }
 
 impl Worker {
@@ -81,30 +70,45 @@ impl Worker {
             self.discard_draft();
             return Ok(0);
         }
+        let above = match message {
+            Some(message) => match self.desk.history().message(message) {
+                Ok(old) if old.conversation == *id => old.parent,
+                _ => return Err(Error::MessageMissing(message.to_string())),
+            },
+            None => conversation.active_leaf.clone(),
+        };
         let Some(cache) = &mut self.cache else {
             return Ok(0);
         };
-        let tokens = {
-            let history = self.desk.history();
-            let above = match message {
-                Some(message) => match history.message(message) {
-                    Ok(old) if old.conversation == *id => old.parent,
-                    _ => return Err(Error::MessageMissing(message.to_string())),
-                },
-                None => conversation.active_leaf.clone(),
-            };
-            draft_tokens(&history, cache.model(), &conversation, above.as_ref(), text)?
+        let desk = &self.desk;
+        let mut go_on = || !desk.is_waited_for();
+        let mut extent = Extent::new(cache.context_tokens(), &mut go_on);
+        let (history, model) = (desk.shared_history(), cache.model());
+        let tokens = draft_tokens(
+            history,
+            model,
+            &conversation,
+            above.as_ref(),
+            text,
+            &mut extent,
+        );
+        let tokens = match tokens {
+            // What was typed since, or sent, comes first. The pieces that were tokenized are known then.
+            Err(Error::Model(models::Error::Interrupted)) => return Ok(0),
+            // It does not fit, whatever follows: nothing of it will be asked for as it is.
+            Ok(_) if extent.is_used_up() => Vec::new(),
+            tokens => tokens?,
         };
+        if tokens.is_empty() {
+            self.discard_draft();
+            return Ok(0);
+        }
         let mut session = self.draft.take().unwrap_or_else(Session::ahead);
         // Words that were deleted again may come back.
         if !session.tokens().starts_with(&tokens) {
-            let desk = &mut self.desk;
-            let read = session.sync(cache, &tokens, &mut |_, _| {
-                desk.poll();
-                match desk.is_waited_for() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
+            let read = session.sync(cache, &tokens, &mut |_, _| match desk.is_waited_for() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             });
             if let Err(error) = read {
                 // The turn will say it where it matters.

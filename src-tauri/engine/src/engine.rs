@@ -73,7 +73,7 @@ impl Engine {
         let store = Arc::new(Mutex::new(store));
         let worker = Worker {
             rewriting: Rewriting::new(Arc::clone(&history), Arc::clone(&store)),
-            desk: Desk::new(inbox, history, config.clock),
+            desk: Desk::open(requests.clone(), inbox, history, config.clock)?,
             store,
             models_folder: config.models_folder,
             digests: DigestCache::new(config.digests),
@@ -198,7 +198,33 @@ impl Engine {
             text,
         })? {
             Answer::Cost(cost) => Ok(cost),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("preview", &other)),
+        }
+    }
+
+    /// What going on would cost with `text` as the system prompt. Changes nothing.
+    ///
+    /// # Errors
+    /// When the conversation does not exist, or no model is loaded.
+    pub fn preview_system(&self, conversation: ConversationId, text: String) -> Result<EditCost> {
+        match self.ask(Request::PreviewSystem { conversation, text })? {
+            Answer::Cost(cost) => Ok(cost),
+            other => Err(Error::wrong_answer("preview_system", &other)),
+        }
+    }
+
+    /// What beginning a conversation with these words would cost. Changes nothing.
+    ///
+    /// # Errors
+    /// When no model is loaded.
+    pub fn preview_new(&self, system_prompt: String, text: String) -> Result<EditCost> {
+        let request = Request::PreviewNew {
+            system_prompt,
+            text,
+        };
+        match self.ask(request)? {
+            Answer::Cost(cost) => Ok(cost),
+            other => Err(Error::wrong_answer("preview_new", &other)),
         }
     }
 
@@ -209,7 +235,7 @@ impl Engine {
     pub fn context(&self, conversation: ConversationId) -> Result<ContextUse> {
         match self.ask(Request::Context { conversation })? {
             Answer::Context(context) => Ok(context),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("context", &other)),
         }
     }
 
@@ -244,7 +270,7 @@ impl Engine {
     pub fn memory(&self) -> Result<MemoryStats> {
         match self.ask(Request::Memory)? {
             Answer::Memory(stats) => Ok(*stats),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("memory", &other)),
         }
     }
 
@@ -255,7 +281,7 @@ impl Engine {
     pub fn devices(&self) -> Result<DeviceList> {
         match self.ask(Request::Devices)? {
             Answer::Devices(list) => Ok(list),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("devices", &other)),
         }
     }
 
@@ -266,7 +292,7 @@ impl Engine {
     pub fn release(&self) -> Result<Released> {
         match self.ask(Request::Release)? {
             Answer::Released(released) => Ok(released),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("release", &other)),
         }
     }
 
@@ -316,7 +342,7 @@ impl Engine {
     pub fn cache_stats(&self) -> Result<CacheStats> {
         match self.ask(Request::CacheStats)? {
             Answer::CacheStats(stats) => Ok(stats),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("cache_stats", &other)),
         }
     }
 
@@ -327,7 +353,7 @@ impl Engine {
     pub fn cache_verify(&self) -> Result<VerifyReport> {
         match self.ask(Request::CacheVerify)? {
             Answer::Verify(report) => Ok(report),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("cache_verify", &other)),
         }
     }
 
@@ -379,7 +405,7 @@ impl Engine {
     fn ask_privacy(&self, request: Request) -> Result<PrivacyState> {
         match self.ask(request)? {
             Answer::Privacy(state) => Ok(state),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("ask_privacy", &other)),
         }
     }
 
@@ -392,7 +418,7 @@ impl Engine {
     fn model(&self, request: Request) -> Result<Option<ModelInfo>> {
         match self.ask(request)? {
             Answer::Model { info } => Ok(info),
-            _ => Err(Error::Stopped),
+            other => Err(Error::wrong_answer("model", &other)),
         }
     }
 

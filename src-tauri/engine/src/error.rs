@@ -1,5 +1,7 @@
 //! Everything that can go wrong in the engine, with a stable code each.
 
+use crate::request::Answer;
+
 /// Result of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -32,11 +34,14 @@ pub enum Error {
     InvalidArgument(String),
     /// The prompt is longer than the context.
     #[error(
-        "the conversation needs {needed} tokens and there is room for {limit}; go on in a shorter branch, or shorten the message"
+        "the conversation needs {}{needed} tokens and there is room for {limit}; go on in a shorter branch, or shorten the message",
+        if *at_least { "at least " } else { "" }
     )]
     ContextFull {
         /// Tokens needed.
         needed: usize,
+        /// `needed` is a lower bound.
+        at_least: bool,
         /// Tokens that there is room for.
         limit: usize,
     },
@@ -91,12 +96,26 @@ pub enum Error {
         "the engine stopped unexpectedly and has been started again; what was written so far is kept"
     )]
     Restarted,
+    /// An answer to something else came back.
+    #[error("the engine answered {asked} with {got}; please report this")]
+    WrongAnswer {
+        /// What was asked.
+        asked: &'static str,
+        /// What came.
+        got: &'static str,
+    },
     /// The engine thread has ended.
     #[error("the engine has stopped; restart Reprise")]
     Stopped,
 }
 
 impl Error {
+    /// To a request of this name came another one's answer.
+    pub(crate) fn wrong_answer(asked: &'static str, answer: &Answer) -> Self {
+        let got = answer.name();
+        Self::WrongAnswer { asked, got }
+    }
+
     /// Whether a GPU failed.
     pub(crate) fn is_of_device(&self) -> bool {
         use kernels::Error::Device;
@@ -140,7 +159,11 @@ impl Error {
             Self::Process(_) => "engine_unavailable",
             Self::Restarted => "engine_restarted",
             Self::Busy | Self::PoolFull { .. } => "busy",
-            Self::Control(_) | Self::Kernels(_) | Self::Corrupt(_) | Self::Stopped => "internal",
+            Self::Control(_)
+            | Self::Kernels(_)
+            | Self::Corrupt(_)
+            | Self::WrongAnswer { .. }
+            | Self::Stopped => "internal",
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use store::Conversation;
 
-use crate::desk::Accepted;
+use crate::intake::Accepted;
 use crate::turn::TurnEvent;
 use crate::worker::Worker;
 use crate::{Error, Result, catalog};

@@ -1,6 +1,7 @@
 //! Block pools, prefix tree, sessions and turns: the part of Reprise that never reads the same text twice.
 //!
-//! One thread owns the model and the pool ([`Engine`] is its handle). A turn becomes tokens (`prompt`), the session makes
+//! One thread owns the model and the pool ([`Engine`] is its handle); another takes requests in, so that words are durable
+//! whatever the first one does (`intake`). A turn becomes tokens (`prompt`), the session makes
 //! its timeline those tokens ([`Session::sync`]): it walks the prefix tree, brings blocks from disk into the pool
 //! ([`Cache`]), copies and truncates a partly matching one, and computes the rest. Then it samples, and the words are in
 //! history before they are shown. What is new goes to disk on a writer thread, when the turn has ended. The memory plan
@@ -23,6 +24,7 @@ mod error;
 mod fallback;
 mod hold;
 mod host;
+mod intake;
 mod limits;
 mod loading;
 pub mod machine;
@@ -68,4 +70,6 @@ pub use privacy::{PrivacyState, rewrite_some};
 pub use process::EngineProcess;
 pub use request::{Answer, Request, TurnEvents};
 pub use session::{PREFILL_STEP_TOKENS, Session, Synced, prefill_step_tokens};
-pub use turn::{ContextChoice, ContextUse, EditCost, Shorten, Turn, TurnEvent, TurnOptions};
+pub use turn::{
+    ContextChoice, ContextUse, EditCost, Shorten, TooLong, Turn, TurnEvent, TurnOptions,
+};

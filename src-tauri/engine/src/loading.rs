@@ -338,13 +338,14 @@ pub fn plan_of(
     ))
 }
 
-/// Why `needed` tokens cannot be run: the model's context is full, or else the pool is too small.
-pub(crate) fn too_long(cache: &Cache, needed: usize) -> Error {
+/// Why `needed` tokens, or `at_least` so many, cannot be run: the model's context is full, or else the pool is too small.
+pub(crate) fn too_long(cache: &Cache, needed: usize, at_least: bool) -> Error {
     let layout = cache.pool.kv().layout();
     let context = cache.model().config().context_length;
     if needed > context {
         return Error::ContextFull {
             needed,
+            at_least,
             limit: context.min(cache.context_tokens()),
         };
     }

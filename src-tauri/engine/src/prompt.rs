@@ -2,20 +2,57 @@
 //!
 //! Messages keep the token ids the model saw; only what has none yet is tokenised (law 10). Nothing here touches blocks.
 
-use models::{ChatMessage, Model, Role};
+use std::sync::{Mutex, PoisonError};
+
+use models::{ChatMessage, Ends, Extent, Model, Role};
 use store::{Conversation, History, Message, MessageId};
 
 use crate::Result;
 
 /// The tokens of a branch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Prompt {
-    /// All of them, in order; ends with the generation prompt when the branch ends with a user message.
+    /// In order; all of them when it is whole, with the generation prompt when the branch ends with a user message.
     pub tokens: Vec<u32>,
+    /// Whether `tokens` are all. Where they are a beginning, counting ended when it was clear that they do not fit.
+    pub is_whole: bool,
+    /// How many there are; at least so many where it is not whole.
+    pub needed: usize,
     /// So many of them, from the first on, are the conversation's system prompt.
     pub num_system_tokens: usize,
     /// Messages that had no stored tokens, and theirs.
     pub new: Vec<(MessageId, Vec<u32>)>,
+}
+
+impl Prompt {
+    /// Of a branch in which nothing is said.
+    pub fn empty() -> Self {
+        Self {
+            tokens: Vec::new(),
+            is_whole: true,
+            needed: 0,
+            num_system_tokens: 0,
+            new: Vec::new(),
+        }
+    }
+}
+
+/// What a conversation's prompts begin with.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// May be empty.
+    pub system_prompt: &'a str,
+    /// Unix time in milliseconds.
+    pub created_at: i64,
+}
+
+impl<'a> From<&'a Conversation> for Head<'a> {
+    fn from(conversation: &'a Conversation) -> Self {
+        Self {
+            system_prompt: &conversation.system_prompt,
+            created_at: conversation.created_at,
+        }
+    }
 }
 
 /// One message of a branch as the prompt sees it: stored, or about to be.
@@ -55,31 +92,43 @@ pub fn branch(history: &History, leaf: Option<&MessageId>) -> Result<Vec<Part>> 
     }
 }
 
-/// Tokens of `parts` under the conversation's system prompt. Writes nothing: the caller stores `new` when it means to.
+/// Tokens of `parts` under the system prompt, to the end of the last one's turn, as far as `extent` goes. Writes
+/// nothing: the caller stores `new` when it means to. History is held while it is read, not while text is tokenized: words that
+/// are sent meanwhile do not wait.
 ///
 /// # Errors
-/// When history cannot be read, or the model's template refuses the messages.
-pub fn build(
-    history: &History,
+/// When history cannot be read, the model's template refuses the messages, or it is not wanted any more.
+pub fn build<'a>(
+    history: &Mutex<History>,
     model: &Model,
-    conversation: &Conversation,
+    head: impl Into<Head<'a>>,
     parts: &[Part],
+    extent: &mut Extent<'_>,
 ) -> Result<Prompt> {
+    build_to(Ends::WithTurn, history, model, head, parts, extent)
+}
+
+/// As `build`; the tokens end as `ends` says.
+///
+/// # Errors
+/// As `build`.
+pub fn build_to<'a>(
+    ends: Ends,
+    history: &Mutex<History>,
+    model: &Model,
+    head: impl Into<Head<'a>>,
+    parts: &[Part],
+    extent: &mut Extent<'_>,
+) -> Result<Prompt> {
+    let head = head.into();
     let tokenizer = model.tokenizer();
-    let digest = tokenizer.digest();
-    let stored = parts
-        .iter()
-        .map(|part| {
-            part.id
-                .as_ref()
-                .map_or(Ok(None), |id| history.tokens(id, &digest))
-        })
-        .collect::<store::Result<Vec<_>>>()?;
-    let system = (!conversation.system_prompt.is_empty()).then_some(ChatMessage {
+    let stored = stored_tokens(history, parts, &tokenizer.digest())?;
+    let system = (!head.system_prompt.is_empty()).then_some(ChatMessage {
         role: Role::System,
-        content: &conversation.system_prompt,
+        content: head.system_prompt,
         tokens: None,
     });
+    let num_system = usize::from(system.is_some());
     let messages: Vec<_> = system
         .into_iter()
         .chain(parts.iter().zip(&stored).map(|(part, tokens)| ChatMessage {
@@ -88,25 +137,54 @@ pub fn build(
             tokens: tokens.as_deref(),
         }))
         .collect();
-    let date = iso_date_time(conversation.created_at);
-    let mut lists = model.template().tokenize(tokenizer, &messages, &date)?;
+    let date = iso_date_time(head.created_at);
+    let most_tokens = extent.tokens_left();
+    let mut lists = model
+        .template()
+        .tokenize_within(tokenizer, &messages, &date, ends, extent)?;
+    let is_whole = !extent.is_used_up();
     let mut tokens = Vec::with_capacity(lists.iter().map(Vec::len).sum());
     for list in &lists {
         tokens.extend_from_slice(list);
     }
-    let own = lists.split_off(lists.len() - parts.len());
+    let own = lists.split_off(num_system.min(lists.len()));
     let num_system_tokens = lists.iter().map(Vec::len).sum();
+    // The one in which it was used up, and those after it.
+    let num_done = own.len().saturating_sub(usize::from(!is_whole));
+    let beyond = stored.iter().skip(num_done + 1).flatten();
+    let needed = tokens.len() + beyond.map(Vec::len).sum::<usize>();
     let new = parts
         .iter()
         .zip(stored)
         .zip(own)
+        .take(num_done)
         .filter_map(|((part, stored), list)| (stored.is_none()).then_some((part.id.clone()?, list)))
         .collect();
     Ok(Prompt {
         tokens,
         num_system_tokens,
         new,
+        is_whole,
+        needed: match is_whole {
+            true => needed,
+            // It ended because one more came.
+            false => needed.max(most_tokens.saturating_add(1)),
+        },
     })
+}
+
+/// The ids that the model saw of each part, where they are known.
+fn stored_tokens(
+    history: &Mutex<History>,
+    parts: &[Part],
+    tokenizer: &[u8; 32],
+) -> Result<Vec<Option<Vec<u32>>>> {
+    let history = history.lock().unwrap_or_else(PoisonError::into_inner);
+    let stored = parts.iter().map(|part| match &part.id {
+        Some(id) => history.tokens(id, tokenizer),
+        None => Ok(None),
+    });
+    Ok(stored.collect::<store::Result<_>>()?)
 }
 
 /// `YYYY-MM-DDTHH:MM:SS` in UTC of Unix milliseconds. Frozen per conversation, so that a template with a clock renders

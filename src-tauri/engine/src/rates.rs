@@ -69,6 +69,13 @@ impl Rates {
         self.prefill_tokens.add(num_tokens as f64, time, memory);
     }
 
+    /// How long running so many tokens of a prompt through the model takes; `None` before one step of it was measured. An
+    /// estimate: attention takes longer the further into a context it is.
+    pub(crate) fn prefill_ms(&self, num_tokens: usize) -> Option<f64> {
+        let seconds = self.prefill_tokens.seconds_for(num_tokens as f64, 1.0)?;
+        Some(seconds * 1e3)
+    }
+
     /// Whether the last `num_tokens` of a prefix, `num_bytes` on disk, are better computed than read.
     pub(crate) fn prefer_computing(&self, num_tokens: usize, num_bytes: u64) -> bool {
         let reading = self
@@ -153,6 +160,14 @@ mod tests {
             rates.read(16 << 20, Duration::from_millis(16));
         }
         assert!(!ask(&rates), "and back");
+    }
+
+    #[test]
+    fn how_long_a_prompt_takes_is_told_once_it_was_measured() {
+        let mut rates = Rates::default();
+        assert_eq!(rates.prefill_ms(1000), None, "nobody knows");
+        rates.computed(128, Duration::from_millis(256));
+        assert_eq!(rates.prefill_ms(1000), Some(2000.0));
     }
 
     #[test]

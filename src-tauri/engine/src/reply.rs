@@ -6,7 +6,8 @@ use models::{Detokenizer, Sampler, SamplerConfig, StopStrings};
 use store::{Conversation, Message, MessageState, Sampling};
 
 use crate::cache::Cache;
-use crate::desk::{Accepted, Desk};
+use crate::desk::Desk;
+use crate::intake::Accepted;
 use crate::session::Session;
 use crate::turn::TurnEvent;
 use crate::{Error, Result};

@@ -57,6 +57,20 @@ pub enum Request {
         /// The draft.
         text: String,
     },
+    /// What going on would cost with `text` as the system prompt.
+    PreviewSystem {
+        /// Where.
+        conversation: ConversationId,
+        /// The draft.
+        text: String,
+    },
+    /// What beginning a conversation would cost.
+    PreviewNew {
+        /// May be empty.
+        system_prompt: String,
+        /// The first message.
+        text: String,
+    },
     /// How full the context of a conversation is.
     Context {
         /// Which.
@@ -132,7 +146,7 @@ pub enum Answer {
         /// Tokens of the prompt that are ready.
         tokens: u32,
     },
-    /// To `Preview`.
+    /// To `Preview`, `PreviewSystem` and `PreviewNew`.
     Cost(EditCost),
     /// To `Context`.
     Context(ContextUse),
@@ -162,6 +176,27 @@ pub enum Answer {
         /// One sentence that says what to do.
         message: String,
     },
+}
+
+impl Answer {
+    /// What it answers, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Turn(_) => "an event of a turn",
+            Self::Drafted { .. } => "the tokens of a draft",
+            Self::Cost(_) => "a cost",
+            Self::Context(_) => "how full a context is",
+            Self::Model { .. } => "a model",
+            Self::CacheStats(_) => "what the cache holds",
+            Self::Memory(_) => "what memory is used for",
+            Self::Devices(_) => "devices",
+            Self::Released(_) => "memory that was given back",
+            Self::Privacy(_) => "a state of encryption",
+            Self::Verify(_) => "a check of the cache",
+            Self::Done => "\"done\"",
+            Self::Error { .. } => "an error",
+        }
+    }
 }
 
 impl From<&Error> for Answer {
@@ -218,6 +253,8 @@ impl Request {
                 | Self::Warm { .. }
                 | Self::Draft { .. }
                 | Self::Preview { .. }
+                | Self::PreviewSystem { .. }
+                | Self::PreviewNew { .. }
                 | Self::Load { .. }
         )
     }

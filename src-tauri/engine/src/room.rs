@@ -5,10 +5,10 @@ use std::sync::Arc;
 use store::WhenFull;
 
 use crate::cache::Cache;
-use crate::desk::Accepted;
+use crate::intake::Accepted;
 use crate::machine::Machine;
 use crate::plan::{Circumstances, KvSize, MemoryPlan, Verdict};
-use crate::turn::{ContextChoice, Shorten, TurnEvent};
+use crate::turn::{ContextChoice, Shorten, TooLong, TurnEvent};
 use crate::worker::Worker;
 use crate::{Error, Result, prompt, shorten};
 
@@ -43,16 +43,48 @@ impl Worker {
         })
     }
 
-    /// What is offered where the turn did not fit.
-    pub(crate) fn choices(&self, turn: &Accepted) -> Result<Vec<ContextChoice>> {
-        let stops = self.conversation(&turn.conversation)?.when_full == WhenFull::Stop;
-        match &self.cache {
-            Some(cache) if !stops => {
-                let parts = prompt::branch(&self.desk.history(), Some(&turn.leaf))?;
-                Ok(shorten::choices(&parts, cache))
-            }
-            _ => Ok(Vec::new()),
+    /// The last event of a turn that does not fit: why, and what is offered.
+    pub(crate) fn context_full(
+        &self,
+        turn: &Accepted,
+        needed: usize,
+        at_least: bool,
+        limit: usize,
+    ) -> TurnEvent {
+        // What cannot be found out is not offered.
+        let (too_long, choices) = self.choices(turn, needed).unwrap_or_default();
+        TurnEvent::ContextFull {
+            message: Some(turn.leaf.clone()),
+            needed_tokens: needed as u32,
+            at_least,
+            too_long,
+            limit_tokens: limit as u32,
+            choices,
         }
+    }
+
+    fn choices(
+        &self,
+        turn: &Accepted,
+        needed: usize,
+    ) -> Result<(Option<TooLong>, Vec<ContextChoice>)> {
+        let conversation = self.conversation(&turn.conversation)?;
+        let Some(cache) = &self.cache else {
+            return Ok((None, Vec::new()));
+        };
+        let parts = prompt::branch(&self.desk.history(), Some(&turn.leaf))?;
+        let too_long = shorten::too_long(&self.desk, cache, &conversation, &parts)?;
+        let mut choices = match conversation.when_full {
+            WhenFull::Stop => Vec::new(),
+            _ => shorten::choices(&parts, cache, too_long),
+        };
+        if too_long.is_none() && !choices.is_empty() {
+            shorten::keep_possible(&mut choices, &self.desk, cache, &conversation, &parts);
+        }
+        // A larger pool holds no more than the model does.
+        let is_too_much = needed > cache.model().config().context_length;
+        choices.retain(|choice| !(is_too_much && *choice == ContextChoice::LargerContext));
+        Ok((too_long, choices))
     }
 
     /// The same model over a larger pool; the blocks come back from disk as they are wanted.

@@ -148,6 +148,7 @@ impl Session {
         if prompt.len() > cache.context_tokens() {
             return Err(Error::ContextFull {
                 needed: prompt.len(),
+                at_least: false,
                 limit: cache.context_tokens(),
             });
         }

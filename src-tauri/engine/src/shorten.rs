@@ -3,12 +3,14 @@
 //!
 //! The new branch is stored as a whole when everything in it is known, so a stop or a failure leaves nothing half-made.
 
+use models::Extent;
 use store::{BranchPart, Conversation, Message, MessageKind, MessageState, WhenFull};
 
 use crate::cache::Cache;
-use crate::desk::{Accepted, Desk};
-use crate::prompt::{self, Part};
-use crate::turn::{ContextChoice, Shorten, TurnEvent};
+use crate::desk::Desk;
+use crate::intake::Accepted;
+use crate::prompt::{self, Part, Prompt};
+use crate::turn::{ContextChoice, Shorten, TooLong, TurnEvent};
 use crate::{Error, Result, summary};
 
 /// What the new branch takes over, by index into the turns of the full one.
@@ -20,19 +22,105 @@ struct Cut {
     kept_from: usize,
 }
 
-/// What can be done about a full context: a branch of a single turn cannot be shortened.
-pub(crate) fn choices(parts: &[Part], cache: &Cache) -> Vec<ContextChoice> {
+/// What can be done about a full context: a branch of a single turn cannot be shortened, nor one of which a part alone is too
+/// long.
+pub(crate) fn choices(
+    parts: &[Part],
+    cache: &Cache,
+    too_long: Option<TooLong>,
+) -> Vec<ContextChoice> {
     let mut choices = Vec::new();
-    if cache.could_hold_more() && cache.larger_context(cache.machine()).is_ok() {
+    if too_long.is_none()
+        && cache.could_hold_more()
+        && cache.larger_context(cache.machine()).is_ok()
+    {
         choices.push(ContextChoice::LargerContext);
     }
-    if turn_starts(parts).len() > 1 {
-        choices.extend([ContextChoice::Compact, ContextChoice::DropOldest]);
-    } else {
-        choices.extend([ContextChoice::EditEarlier, ContextChoice::NewConversation]);
+    match too_long {
+        // Every conversation with it is as full.
+        Some(TooLong::SystemPrompt) => choices.push(ContextChoice::EditSystemPrompt),
+        None if turn_starts(parts).len() > 1 => {
+            choices.extend([ContextChoice::Compact, ContextChoice::DropOldest]);
+        }
+        Some(TooLong::Message) | None => {
+            choices.extend([ContextChoice::EditEarlier, ContextChoice::NewConversation]);
+        }
     }
     choices.push(ContextChoice::Stop);
     choices
+}
+
+/// What of a branch that does not fit is too long by itself.
+///
+/// # Errors
+/// As a prompt of it.
+pub(crate) fn too_long(
+    desk: &Desk,
+    cache: &Cache,
+    conversation: &Conversation,
+    parts: &[Part],
+) -> Result<Option<TooLong>> {
+    let is_too_long = |text: &str| -> Result<bool> {
+        let alone = [Part {
+            id: None,
+            role: models::Role::User,
+            text: text.to_owned(),
+        }];
+        let prompt = prompt_within(desk, cache, conversation, &alone)?;
+        Ok(prompt.needed + 1 > cache.context_tokens())
+    };
+    if is_too_long("")? {
+        return Ok(Some(TooLong::SystemPrompt));
+    }
+    let last = (parts.iter()).rfind(|part| part.role == models::Role::User);
+    match last {
+        Some(last) if is_too_long(&last.text)? => Ok(Some(TooLong::Message)),
+        _ => Ok(None),
+    }
+}
+
+/// Leaves out of `choices` the ways to shorten a branch that does not fit which would fail: what must stay, or what is to be
+/// summarised, does not fit either.
+pub(crate) fn keep_possible(
+    choices: &mut Vec<ContextChoice>,
+    desk: &Desk,
+    cache: &Cache,
+    conversation: &Conversation,
+    parts: &[Part],
+) {
+    let starts = turn_starts(parts);
+    let branch = Branch {
+        desk,
+        cache,
+        conversation,
+        parts,
+        starts: &starts,
+    };
+    choices.retain(|choice| match choice {
+        ContextChoice::DropOldest => branch.cut_oldest().is_ok(),
+        ContextChoice::Compact => branch.cut_for_summary(true).is_ok(),
+        _ => true,
+    });
+    let shortens = |it| matches!(it, ContextChoice::DropOldest | ContextChoice::Compact);
+    if starts.len() > 1 && !choices.iter().copied().any(shortens) {
+        let other = [ContextChoice::EditEarlier, ContextChoice::NewConversation];
+        let missing = other.into_iter().filter(|it| !choices.contains(it));
+        let missing: Vec<_> = missing.collect();
+        choices.splice(0..0, missing);
+    }
+}
+
+/// A prompt, counted as far as there is room and the turn is not to stop.
+fn prompt_within(
+    desk: &Desk,
+    cache: &Cache,
+    conversation: &Conversation,
+    parts: &[Part],
+) -> Result<Prompt> {
+    let mut go_on = || !desk.poll();
+    let mut extent = Extent::new(cache.context_tokens(), &mut go_on);
+    let history = desk.shared_history();
+    prompt::build(history, cache.model(), conversation, parts, &mut extent)
 }
 
 /// What the conversation does by itself when a turn does not fit.
@@ -85,7 +173,7 @@ pub(crate) fn shorten(
     let mut new = Vec::new();
     if let Some(prompt) = summarised {
         let most = summary::most_tokens(cache.context_tokens());
-        let words = summary::write(desk, cache, conversation, turn, &prompt, most)?;
+        let words = summary::write(desk, cache, conversation, turn, &prompt.tokens, most)?;
         new.push(BranchPart::Summary {
             text: summary::headed(&words, cut.summarised_from),
             model: Some(cache.model().name().to_owned()),
@@ -161,7 +249,7 @@ impl Branch<'_> {
             kept_from,
         };
         let needed = |turn: usize| -> Result<usize> {
-            Ok(self.summary_prompt(cut(turn))?.len() + summary_tokens)
+            Ok(self.summary_prompt(cut(turn))?.needed + summary_tokens)
         };
         let summarised_from = first_that(0, kept_from - 1, |turn| Ok(needed(turn)? <= limit))?;
         self.must_fit(needed(summarised_from)?)?;
@@ -179,19 +267,24 @@ impl Branch<'_> {
         let limit = self.cache.context_tokens();
         match needed <= limit {
             true => Ok(()),
-            false => Err(Error::ContextFull { needed, limit }),
+            // Counting ends where it does not fit.
+            false => Err(Error::ContextFull {
+                needed,
+                at_least: true,
+                limit,
+            }),
         }
     }
 
     fn kept_tokens(&self, turn: usize) -> Result<usize> {
         match self.starts.get(turn) {
-            Some(&start) => Ok(self.tokens(self.parts[start..].to_vec())?.len()),
+            Some(&start) => Ok(self.prompt(self.parts[start..].to_vec())?.needed),
             None => Ok(0),
         }
     }
 
     /// The turns that are summarised as the model saw them, and the instruction after them.
-    fn summary_prompt(&self, cut: Cut) -> Result<Vec<u32>> {
+    fn summary_prompt(&self, cut: Cut) -> Result<Prompt> {
         let start = self.starts[cut.summarised_from];
         let end = self.starts.get(cut.kept_from).copied();
         let mut parts = self.parts[start..end.unwrap_or(self.parts.len())].to_vec();
@@ -200,18 +293,16 @@ impl Branch<'_> {
             role: models::Role::User,
             text: summary::instruction(self.cache.context_tokens()),
         });
-        self.tokens(parts)
+        self.prompt(parts)
     }
 
-    /// Tokens of a part of the branch as a prompt of its own: what begins it anew has no stored ids.
-    fn tokens(&self, mut parts: Vec<Part>) -> Result<Vec<u32>> {
+    /// A part of the branch as a prompt of its own: what begins it anew has no stored ids.
+    fn prompt(&self, mut parts: Vec<Part>) -> Result<Prompt> {
         let first = &self.parts[0].id;
         if let Some(part) = parts.first_mut().filter(|part| part.id != *first) {
             part.id = None;
         }
-        let history = self.desk.history();
-        let prompt = prompt::build(&history, self.cache.model(), self.conversation, &parts)?;
-        Ok(prompt.tokens)
+        prompt_within(self.desk, self.cache, self.conversation, &parts)
     }
 }
 

@@ -4,7 +4,8 @@ use models::StopStrings;
 use store::Conversation;
 
 use crate::cache::Cache;
-use crate::desk::{Accepted, Desk};
+use crate::desk::Desk;
+use crate::intake::Accepted;
 use crate::reply::sampler_config;
 use crate::session::Session;
 use crate::turn::TurnEvent;

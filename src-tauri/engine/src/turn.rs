@@ -230,6 +230,10 @@ pub enum TurnEvent {
         message: Option<MessageId>,
         /// Tokens that the prompt and one reply token need.
         needed_tokens: u32,
+        /// `needed_tokens` is a lower bound: counting ended when it was clear that they do not fit.
+        at_least: bool,
+        /// What alone takes more than there is room for, so that nothing else can be left out for it.
+        too_long: Option<TooLong>,
         /// Tokens that there is room for.
         limit_tokens: u32,
         /// What can be done; nothing where the conversation is to stop.
@@ -274,19 +278,38 @@ pub enum ContextChoice {
     DropOldest,
     /// Edit the message to shorten the branch.
     EditEarlier,
+    /// Shorten the system prompt.
+    EditSystemPrompt,
     /// Start a new conversation.
     NewConversation,
     /// Do nothing.
     Stop,
 }
 
-/// What an edit or a new message would cost.
+/// What does not fit into a context by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum TooLong {
+    /// The conversation's system prompt.
+    SystemPrompt,
+    /// The last message, under the system prompt.
+    Message,
+}
+
+/// What an edit, a new message or a new system prompt would cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct EditCost {
     /// Tokens of the new prompt whose keys and values are cached, and would be used.
     pub keeps: u32,
     /// Tokens of the new prompt.
     pub of: u32,
+    /// `of` is a lower bound: counting ended when it was clear that they do not fit.
+    pub at_least: bool,
+    /// Tokens that there is room for, the reply included.
+    pub limit: u32,
+    /// How long reading the other tokens would take, by what this machine did with this model before, in milliseconds.
+    /// `None` while that is not known.
+    pub read_ms: Option<u32>,
 }
 
 /// How full the context is.
@@ -294,6 +317,8 @@ pub struct EditCost {
 pub struct ContextUse {
     /// Tokens of the active branch.
     pub used: u32,
+    /// `used` is a lower bound: counting ended when it was clear that they do not fit.
+    pub at_least: bool,
     /// Tokens that there is room for.
     pub limit: u32,
     /// What can be done when it fills up.

@@ -3,6 +3,7 @@
 //! Somebody *looks at* one conversation: it is opened, and its blocks are pinned. Any other is only *warmed*, while the
 //! pointer rests on it: that pushes out nothing that is pinned.
 
+use models::Extent;
 use store::{BlockId, ConversationId};
 
 use crate::cache::Cache;
@@ -69,9 +70,8 @@ impl Worker {
         if evict == Evict::Any {
             cache.pin_open(&prompt.tokens);
         }
-        let desk = &mut self.desk;
+        let desk = &self.desk;
         cache.warm(&prompt.tokens, evict, &mut || {
-            desk.poll();
             let is_left = match evict {
                 Evict::Any => desk.has_open(),
                 Evict::Unpinned => desk.has_warm(),
@@ -84,11 +84,14 @@ impl Worker {
     fn shown(&self, id: &ConversationId) -> Result<Prompt> {
         let conversation = self.conversation(id)?;
         let (Some(cache), Some(leaf)) = (&self.cache, &conversation.active_leaf) else {
-            return Ok(Prompt::default());
+            return Ok(Prompt::empty());
         };
-        let history = self.desk.history();
-        let parts = prompt::branch(&history, Some(leaf))?;
-        prompt::build(&history, cache.model(), &conversation, &parts)
+        let parts = prompt::branch(&self.desk.history(), Some(leaf))?;
+        // What does not fit was never read to its end: its beginning is what is cached.
+        let mut go_on = || true;
+        let mut extent = Extent::new(cache.context_tokens(), &mut go_on);
+        let history = self.desk.shared_history();
+        prompt::build(history, cache.model(), &conversation, &parts, &mut extent)
     }
 }
 

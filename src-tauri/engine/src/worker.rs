@@ -5,17 +5,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use models::DigestCache;
+use models::{DigestCache, Extent};
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, Prefill,
     TokenRow, TurnStats,
 };
 
 use crate::cache::Cache;
-use crate::desk::{Accepted, Desk, Work};
+use crate::desk::{Desk, Work};
 use crate::device::Devices;
+use crate::intake::Accepted;
 use crate::privacy::Rewriting;
 use crate::prompt::{self, Prompt};
+use crate::question::{Asked, Question};
 use crate::reply::Reply;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
@@ -107,20 +109,21 @@ impl Worker {
         };
         // A turn that did not come to read took nothing over.
         self.discard_draft();
-        match outcome {
-            Ok(finished) => turn.emit(finished),
-            Err(Error::ContextFull { needed, limit }) => turn.emit(TurnEvent::ContextFull {
-                message: Some(turn.leaf.clone()),
-                needed_tokens: needed as u32,
-                limit_tokens: limit as u32,
-                choices: self.choices(turn).unwrap_or_default(),
-            }),
-            Err(error) => {
-                turn.emit(TurnEvent::from(&error));
-                self.leave_full_device(&error);
-                if error.is_of_device() {
-                    return ControlFlow::Break(());
-                }
+        let (last, failure) = match outcome {
+            Ok(finished) => (finished, None),
+            Err(Error::ContextFull {
+                needed,
+                at_least,
+                limit,
+            }) => (self.context_full(turn, needed, at_least, limit), None),
+            Err(error) => (TurnEvent::from(&error), Some(error)),
+        };
+        self.desk.ended();
+        turn.emit(last);
+        if let Some(error) = failure {
+            self.leave_full_device(&error);
+            if error.is_of_device() {
+                return ControlFlow::Break(());
             }
         }
         ControlFlow::Continue(())
@@ -134,8 +137,12 @@ impl Worker {
         let start = Instant::now();
         let prompt = prompt_of(desk, cache, &conversation, &turn.leaf)?;
         // The prompt and one token of the reply.
-        if prompt.tokens.len() + 1 > cache.context_tokens() {
-            return Err(loading::too_long(cache, prompt.tokens.len() + 1));
+        if !prompt.is_whole || prompt.needed + 1 > cache.context_tokens() {
+            return Err(loading::too_long(
+                cache,
+                prompt.needed + 1,
+                !prompt.is_whole,
+            ));
         }
         let (prompt, message, ids) = begin(desk, cache, &conversation, turn, prompt)?;
         turn.emit(TurnEvent::Started {
@@ -158,15 +165,20 @@ impl Worker {
             tokenizer: cache.model().tokenizer().digest(),
             ids: reply.ids.clone(),
         };
-        desk.history()
-            .finish_reply(&message.id, &reply.text, &tokens, state, stats)?;
+        let stored = desk
+            .history()
+            .finish_reply(&message.id, &reply.text, &tokens, state, stats);
         let (chain, timeline) = (session.chain().to_vec(), session.tokens().to_vec());
+        // Whatever became of the words: nobody else gives its slots back.
         let last = session.close(cache);
+        debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
+        if let Err(error) = stored {
+            return Err(failure.unwrap_or(error.into()));
+        }
         if self.open.as_ref() == Some(&turn.conversation) {
             cache.pin_open(&timeline);
         }
         refer(desk, cache, &message, chain, last)?;
-        debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
         match (failure, stats) {
             (None, Some(stats)) => Ok(finished(message, reply.text, state, &stats)),
             (failure, _) => Err(failure.unwrap_or(Error::Stopped)),
@@ -174,6 +186,9 @@ impl Worker {
     }
 
     fn answer(&mut self, request: Request) -> Result<Answer> {
+        if let Some(question) = Question::of(&request) {
+            return self.answer_question(question);
+        }
         match request {
             Request::Draft {
                 conversation,
@@ -194,9 +209,6 @@ impl Worker {
                     info: self.loaded(),
                 })
             }
-            Request::Loaded => Ok(Answer::Model {
-                info: self.loaded(),
-            }),
             Request::RaiseContext => self.raise_context().map(|()| Answer::Done),
             Request::Forget { messages } => {
                 self.forget(&messages);
@@ -219,26 +231,11 @@ impl Worker {
                 self.forget_lost();
                 Ok(Answer::Done)
             }
-            Request::CacheStats => {
-                if let Some(cache) = &mut self.cache {
-                    cache.flush();
-                }
-                Ok(Answer::CacheStats(lock(&self.store).stats()))
-            }
-            Request::Privacy => Ok(Answer::Privacy(self.privacy())),
             Request::Protect { secret } => self.set_privacy(Some(&secret)).map(Answer::Privacy),
             Request::Unprotect => self.set_privacy(None).map(Answer::Privacy),
             Request::ChangeSecret { current, secret } => self
                 .change_secret(current.as_ref(), &secret)
                 .map(Answer::Privacy),
-            question @ (Request::Preview { .. }
-            | Request::Context { .. }
-            | Request::Devices
-            | Request::Memory) => {
-                let drafted = self.draft.as_ref().map_or(&[][..], Session::tokens);
-                let cache = self.cache.as_ref();
-                question::answer(question, &self.desk, cache, &self.store, drafted)
-            }
             Request::Release => Ok(Answer::Released(self.release())),
             Request::Reserve {
                 model,
@@ -248,8 +245,33 @@ impl Worker {
                 self.limit(limits);
                 Ok(Answer::Done)
             }
-            Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => Ok(Answer::Done),
+            // Questions were answered, and these are taken in by the intake.
+            Request::Preview { .. }
+            | Request::PreviewSystem { .. }
+            | Request::PreviewNew { .. }
+            | Request::Context { .. }
+            | Request::Loaded
+            | Request::CacheStats
+            | Request::Devices
+            | Request::Memory
+            | Request::Privacy
+            | Request::Turn { .. }
+            | Request::Cancel { .. }
+            | Request::Shutdown => Err(Error::Corrupt("a request went astray".into())),
         }
+    }
+
+    fn answer_question(&mut self, question: Question) -> Result<Answer> {
+        if let (Question::CacheStats, Some(cache)) = (&question, &mut self.cache) {
+            cache.flush();
+        }
+        let asked = Asked {
+            desk: &self.desk,
+            cache: self.cache.as_ref(),
+            store: &self.store,
+            drafted: self.draft.as_ref().map_or(&[][..], Session::tokens),
+        };
+        question::answer(question, &asked)
     }
 
     fn forget(&mut self, messages: &[MessageId]) {
@@ -290,19 +312,23 @@ impl Worker {
     }
 }
 
-/// The tokens of the branch that ends in `leaf`; what had none before is stored.
+/// The tokens of the branch that ends in `leaf`, as many as the model could hold; what had none before is stored. Ends early
+/// when the turn is to stop.
 fn prompt_of(
     desk: &Desk,
     cache: &mut Cache,
     conversation: &Conversation,
     leaf: &MessageId,
 ) -> Result<Prompt> {
-    let mut history = desk.history();
-    let parts = prompt::branch(&history, Some(leaf))?;
-    let prompt = prompt::build(&history, cache.model(), conversation, &parts)?;
-    let digest = cache.model().tokenizer().digest();
+    let parts = prompt::branch(&desk.history(), Some(leaf))?;
+    let model = cache.model();
+    let mut go_on = || !desk.poll();
+    let mut extent = Extent::new(model.config().context_length, &mut go_on);
+    let history = desk.shared_history();
+    let prompt = prompt::build(history, model, conversation, &parts, &mut extent)?;
+    let digest = model.tokenizer().digest();
     for (message, tokens) in &prompt.new {
-        history.set_tokens(message, &digest, tokens)?;
+        desk.history().set_tokens(message, &digest, tokens)?;
     }
     let system = &prompt.tokens[..prompt.num_system_tokens];
     cache.begins_with(conversation.id.as_str(), system);
@@ -388,16 +414,16 @@ pub(crate) fn reading<'a>(
 }
 
 /// Answers what may be answered in the middle of a turn.
-pub(crate) fn answer_questions(desk: &mut Desk, cache: &Cache) {
-    while let Some(Envelope { request, answers }) = desk.next_question() {
-        let answer = match request {
-            Request::Loaded => Answer::Model {
-                info: Some(cache.model().info().clone()),
-            },
-            question => question::answer(question, desk, Some(cache), cache.store(), &[])
-                .unwrap_or_else(|error| Answer::from(&error)),
+pub(crate) fn answer_questions(desk: &Desk, cache: &Cache) {
+    while let Some((question, answers)) = desk.next_question() {
+        let asked = Asked {
+            desk,
+            cache: Some(cache),
+            store: cache.store(),
+            drafted: &[],
         };
-        let _ = answers.send(answer);
+        let answer = question::answer(question, &asked);
+        let _ = answers.send(answer.unwrap_or_else(|error| Answer::from(&error)));
     }
 }
 

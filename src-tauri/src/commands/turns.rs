@@ -144,6 +144,24 @@ pub(crate) fn preview_edit(
 }
 
 #[tauri::command(async)]
+pub(crate) fn preview_system_prompt(
+    app: OpenApp,
+    conversation: ConversationId,
+    text: String,
+) -> Result<EditCost, ApiError> {
+    Ok(app.engine.preview_system(conversation, text)?)
+}
+
+#[tauri::command(async)]
+pub(crate) fn preview_beginning(
+    app: OpenApp,
+    system_prompt: String,
+    text: String,
+) -> Result<EditCost, ApiError> {
+    Ok(app.engine.preview_new(system_prompt, text)?)
+}
+
+#[tauri::command(async)]
 pub(crate) fn context_use(
     app: OpenApp,
     conversation: ConversationId,

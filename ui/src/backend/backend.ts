@@ -41,6 +41,10 @@ export interface Backend {
   /** Reads ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it. */
   draft(conversation: ConversationId, message: MessageId | null, text: string): Promise<void>;
   previewEdit(conversation: ConversationId, message: MessageId | null, text: string): Promise<EditCost>;
+  /** What going on would cost with another system prompt. */
+  previewSystemPrompt(conversation: ConversationId, text: string): Promise<EditCost>;
+  /** What beginning a conversation would cost. */
+  previewBeginning(systemPrompt: string, text: string): Promise<EditCost>;
   contextUse(conversation: ConversationId): Promise<ContextUse>;
   /** Gives the context the memory that the model could use. */
   raiseContext(): Promise<void>;

@@ -32,6 +32,8 @@ export function tauriBackend(): Backend {
     warm: (conversation) => call('warm', { conversation }),
     draft: (conversation, message, text) => call('draft', { conversation, message, text }),
     previewEdit: (conversation, message, text) => call('preview_edit', { conversation, message, text }),
+    previewSystemPrompt: (conversation, text) => call('preview_system_prompt', { conversation, text }),
+    previewBeginning: (systemPrompt, text) => call('preview_beginning', { systemPrompt, text }),
     contextUse: (conversation) => call('context_use', { conversation }),
     raiseContext: () => call('raise_context'),
 

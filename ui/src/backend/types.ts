@@ -31,6 +31,7 @@ export type { Sampling } from './bindings/Sampling';
 export type { SearchHit } from './bindings/SearchHit';
 export type { Secret } from './bindings/Secret';
 export type { Shorten } from './bindings/Shorten';
+export type { TooLong } from './bindings/TooLong';
 export type { TurnEvent } from './bindings/TurnEvent';
 export type { TurnStats } from './bindings/TurnStats';
 export type { Unsent } from './bindings/Unsent';

@@ -8,6 +8,7 @@ import { Find } from './find.svelte';
 import { takeFiles, type DroppedFile } from './files';
 import { shortName } from './format';
 import { Memory } from './memory.svelte';
+import { DraftCost, type Place } from './cost.svelte';
 import { Models } from './models.svelte';
 import { Privacy } from './privacy.svelte';
 import { asApiError, problemOf, type Problem } from './problem';
@@ -17,7 +18,7 @@ import { Typing } from './typing';
 import { UnsentKeeper, Words } from './unsent.svelte';
 import { Warming } from './warming';
 import { Zoom } from './zoom.svelte';
-import type { Conversation, ConversationId, ExportFormat, MessageId, Sampling, SearchHit } from './types';
+import type { Conversation, ConversationId, EditCost, ExportFormat, MessageId, Sampling, SearchHit } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
   temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
@@ -59,6 +60,8 @@ export class App implements ChatHost {
   readonly privacy: Privacy;
   readonly warming: Warming;
   readonly typing: Typing;
+  /** What sending the composer's text would cost. */
+  readonly draftCost: DraftCost;
   readonly unsent: UnsentKeeper;
   /** What is written on the blank page. */
   readonly blank: Words;
@@ -79,6 +82,7 @@ export class App implements ChatHost {
     this.privacy = new Privacy(backend);
     this.warming = new Warming(backend);
     this.typing = new Typing(backend);
+    this.draftCost = new DraftCost(backend);
     this.unsent = new UnsentKeeper(backend);
     this.blank = new Words(this.unsent, null);
     this.zoom = new Zoom(backend);
@@ -173,6 +177,7 @@ export class App implements ChatHost {
     const text = this.whole(written);
     this.draft = text;
     if (this.open) this.typing.write(this.open.id, null, text);
+    this.draftCost.write(this.place, text);
   }
 
   /** What was typed or pasted, with a replacement for what is no text: half a character cannot be sent, and would take all else with it. */
@@ -191,10 +196,22 @@ export class App implements ChatHost {
 
   newConversation(): void {
     this.typing.discard();
+    void this.unsent.keep();
     if (this.open) this.look(null);
     this.find.close();
     this.open = null;
     this.problem = null;
+    this.draftCost.clear();
+    this.draftCost.write(this.place, this.draft);
+  }
+
+  /** What a system prompt would take of a conversation that has not begun; null when nobody knows. */
+  async previewSystemPrompt(text: string): Promise<EditCost | null> {
+    return await this.backend.previewBeginning(text, '').catch(() => null);
+  }
+
+  private get place(): Place {
+    return this.open ? { conversation: this.open.id } : { systemPrompt: this.beginning.systemPrompt };
   }
 
   async openConversation(id: ConversationId, at?: MessageId): Promise<void> {
@@ -207,10 +224,13 @@ export class App implements ChatHost {
       this.typing.discard();
       this.find.close();
     }
+    void this.unsent.keep();
     this.open = chat;
     this.problem = null;
     if (this.unread.has(id)) this.unread = without(this.unread, id);
     this.look(id);
+    this.draftCost.clear();
+    this.draftCost.write(this.place, this.draft);
     if (!chat.streaming) await chat.load();
     if (at) await chat.showMessage(at);
   }
@@ -233,11 +253,13 @@ export class App implements ChatHost {
     if (chat.streaming || chat.words.queue.length > 0) {
       chat.words.enqueue(text);
       this.typing.sent();
+      this.draftCost.clear();
       return void chat.sendNext();
     }
     // What was typed while the conversation was made is the next message.
     chat.words.send(text);
     this.typing.sent();
+    this.draftCost.clear();
     await chat.send(text);
     this.noticeModel();
   }

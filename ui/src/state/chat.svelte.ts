@@ -7,7 +7,7 @@ import { MessageTree } from './tree';
 import { type Fallback, Turn, type TurnPage } from './turn.svelte';
 import type { Typing } from './typing';
 import { Words, type Queued, type UnsentKeeper } from './unsent.svelte';
-import type { ContextUse, Conversation, ConversationId, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
+import type { ContextUse, Conversation, ConversationId, EditCost, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
 
@@ -73,6 +73,9 @@ export class Chat implements TurnPage {
     const pending = [stream.user, stream.reply].filter((message) => message !== null);
     return [...this.tree.branch(stream.base), ...pending].map(row);
   });
+
+  /** Whether the model can answer on this branch: the prompt and one token have room. */
+  readonly fits: boolean = $derived(!this.context || (!this.context.at_least && this.context.used < this.context.limit));
 
   readonly streaming: boolean = $derived(this.turn !== null);
 
@@ -249,6 +252,11 @@ export class Chat implements TurnPage {
     this.conversation = { ...this.conversation, system_prompt: text };
     await this.save(this.host.backend.setSystemPrompt(this.id, text));
     void this.measureContext();
+  }
+
+  /** What another system prompt would cost; null when nobody knows. */
+  async previewSystemPrompt(text: string): Promise<EditCost | null> {
+    return await this.host.backend.previewSystemPrompt(this.id, text).catch(() => null);
   }
 
   async setSampling(sampling: Sampling): Promise<void> {

@@ -4,6 +4,9 @@ import type { Typing } from './typing';
 import type { Words } from './unsent.svelte';
 
 const PREVIEW_AFTER_MS = 160;
+/** A long text is counted less often: all of it goes to the engine each time. */
+const LONG_CHARS = 32_000;
+const LONG_PREVIEW_AFTER_MS = 1000;
 
 /** A message being edited: its new text, read ahead as it is written, and what sending it would cost at most. */
 export class Edit {
@@ -35,7 +38,7 @@ export class Edit {
     // An edited reply is kept as it is: the model does not read it before the next message.
     if (this.message.role === 'user') this.typing.write(this.message.conversation, this.message.id, text);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.preview(), PREVIEW_AFTER_MS);
+    this.timer = setTimeout(() => void this.preview(), text.length > LONG_CHARS ? LONG_PREVIEW_AFTER_MS : PREVIEW_AFTER_MS);
   }
 
   close(): void {

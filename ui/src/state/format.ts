@@ -15,6 +15,11 @@ export function duration(ms: number): string {
   return `${count(ms / 60_000)}${GAP}min`;
 }
 
+/** An estimate: no finer than a second. */
+export function roughly(ms: number): string {
+  return ms < 60_000 ? `${Math.round(ms / 1000)}${GAP}s` : duration(ms);
+}
+
 export function rate(tokensPerSecond: number): string {
   const value = tokensPerSecond < 10 ? tokensPerSecond.toFixed(1) : count(tokensPerSecond);
   return `${value} tokens/s`;

@@ -1,5 +1,6 @@
 // What went wrong, in words, and what can be done about it. The code decides; the message is detail.
-import type { ApiError, ContextChoice } from './types';
+import { count } from './format';
+import type { ApiError, ContextChoice, TooLong, TurnEvent } from './types';
 
 export type Remedy = 'choose_model' | 'reload' | 'retry' | Exclude<ContextChoice, 'stop'>;
 
@@ -63,11 +64,21 @@ export function problemOf(cause: unknown, retryable: boolean): Problem {
   return { code, title: known.title, advice: known.advice, detail, remedies };
 }
 
-export function contextProblem(needed: string, limit: string, choices: readonly ContextChoice[]): Problem {
+const TOO_LONG: Record<TooLong, string> = {
+  system_prompt: 'The system prompt is longer than the context',
+  message: 'This message is longer than the context',
+};
+
+export function contextProblem(event: Extract<TurnEvent, { event: 'context_full' }>): Problem {
+  const { needed_tokens, at_least, limit_tokens, too_long, choices } = event;
+  // A lower bound says no more than that there are more.
+  const needed = at_least ? `more than ${count(limit_tokens)}` : count(needed_tokens);
+  const room = at_least ? 'there is room for no more' : `there is room for ${count(limit_tokens)}`;
+  const stays = choices.length && !too_long ? ' The full branch stays whatever you choose.' : '';
   return {
     code: 'context_full',
-    title: KNOWN.context_full.title,
-    advice: `It needs ${needed} tokens and there is room for ${limit}.${choices.length ? ' The full branch stays whatever you choose.' : ''}`,
+    title: too_long ? TOO_LONG[too_long] : KNOWN.context_full.title,
+    advice: `It needs ${needed} tokens, and ${room}.${too_long ? ' Shorten it.' : stays}`,
     detail: '',
     remedies: remediesOf(choices),
   };

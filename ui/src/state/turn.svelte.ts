@@ -1,5 +1,5 @@
 import type { OnTurnEvent } from '../backend/backend';
-import { count, shortenedWords } from './format';
+import { shortenedWords } from './format';
 import { contextProblem, type Problem } from './problem';
 import { isProvisional, provisional } from './provisional';
 import { Stream, type TurnKind } from './stream.svelte';
@@ -110,7 +110,7 @@ export class Turn {
         break;
       case 'context_full':
         end(false);
-        page.problem = contextProblem(count(event.needed_tokens), count(event.limit_tokens), event.choices);
+        page.problem = contextProblem(event);
         page.changed();
         break;
       case 'error':

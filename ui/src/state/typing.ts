@@ -2,6 +2,12 @@ import type { Backend } from '../backend/backend';
 import type { ConversationId, MessageId } from './types';
 
 const QUIET_MS = 300;
+/** A long text is asked for less often: all of it goes to the engine each time. */
+const LONG_CHARS = 32_000;
+const LONG_QUIET_MS = 1000;
+/** In a script without spaces, or in data, a run of characters stands up to its end but for a few. */
+const RUN_CHARS = 24;
+const RUN_STEP = 8;
 
 /** Where something is being typed: under the branch that is shown, or in place of a message. */
 interface Place {
@@ -15,7 +21,7 @@ export class Typing {
   private place: Place | null = null;
   /** The message in whose editor something was typed last; null for the composer. */
   private typedIn: MessageId | null = null;
-  /** What stands for sure of the text that was asked for last: everything before its last word. */
+  /** What stands for sure of the text that was asked for last: everything before its last word, or nearly all of a long run. */
   private asked = '';
 
   constructor(private readonly backend: Backend) {}
@@ -24,7 +30,7 @@ export class Typing {
     clearTimeout(this.timer);
     this.typedIn = message;
     if (!text.trim()) return this.discard();
-    this.timer = setTimeout(() => this.ask({ conversation, message }, text), QUIET_MS);
+    this.timer = setTimeout(() => this.ask({ conversation, message }, text), text.length > LONG_CHARS ? LONG_QUIET_MS : QUIET_MS);
   }
 
   /** The text is gone: cleared, or left behind with its conversation. */
@@ -47,7 +53,7 @@ export class Typing {
   }
 
   private ask(place: Place, text: string): void {
-    const whole = beforeLastWord(text);
+    const whole = standing(text);
     if (whole === this.asked && this.place?.conversation === place.conversation && this.place.message === place.message) return;
     this.asked = whole;
     this.place = place;
@@ -60,9 +66,11 @@ export class Typing {
   }
 }
 
-/** From the end, since a pattern would walk through every word of a long paste once for each of its letters. */
-function beforeLastWord(text: string): string {
+/** What most likely stands of a text: all before its last word, or a long run but for its end. From the end, since a pattern
+ * would walk through every word of a long paste once for each of its letters. */
+function standing(text: string): string {
   let end = text.length;
-  while (end > 0 && !/\s/.test(text[end - 1])) end -= 1;
+  while (end > 0 && text.length - end <= RUN_CHARS && !/\s/.test(text[end - 1])) end -= 1;
+  if (text.length - end > RUN_CHARS) end = text.length - RUN_STEP - (text.length % RUN_STEP);
   return text.slice(0, end);
 }

@@ -3,6 +3,9 @@ import type { ConversationId, MessageId, Unsent } from './types';
 
 /** At most so long what was typed stands in the window alone. */
 const EVERY_MS = 250;
+/** A long text goes through several processes each time it is kept, and is typed into while it does: at most so long. */
+const LONG_CHARS = 32_000;
+const LONG_EVERY_MS = 1000;
 
 /** Keeps with the history what is written and not sent, so that it is there again after the window is gone. */
 export class UnsentKeeper {
@@ -41,7 +44,7 @@ export class UnsentKeeper {
   /** Notes what stands in a place now. */
   note(conversation: ConversationId | null, message: MessageId | null, text: string): void {
     this.changed.set(`${conversation ?? ''} ${message ?? ''}`, { conversation, message, text });
-    this.timer ??= setTimeout(() => void this.keep(), EVERY_MS);
+    this.timer ??= setTimeout(() => void this.keep(), text.length > LONG_CHARS ? LONG_EVERY_MS : EVERY_MS);
   }
 
   /** Writes what was noted. */

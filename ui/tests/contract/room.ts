@@ -33,6 +33,9 @@ export const room: Scenario[] = [
       same([user.text.length, others.length], [TOO_LONG.length, 0], 'what is stored');
       same(turn.events.map((event) => event.event), ['started', 'context_full'], 'the events');
       same([full.message, elsewhere(full.choices)], [user.id, ['edit_earlier', 'new_conversation', 'stop']], 'what can be done');
+      same([full.too_long, full.at_least], ['message', true], 'what is too long, and that nobody counted it to its end');
+      const use = await backend.contextUse(id);
+      same([use.at_least, elsewhere(use.choices)], [true, ['edit_earlier', 'new_conversation', 'stop']], 'what can be done later');
       check(full.needed_tokens > full.limit_tokens, JSON.stringify(full));
     },
   },
@@ -51,7 +54,8 @@ export const room: Scenario[] = [
     async run(backend) {
       const { id } = await tooLong(backend);
       const full = await fullOf(new Turn((onEvent) => backend.sendMessage(id, null, 'Say one word.', onEvent)));
-      same(elsewhere(full.choices), ['compact', 'drop_oldest', 'stop'], 'what can be done');
+      // What does not fit cannot be summarised either.
+      same(elsewhere(full.choices), ['drop_oldest', 'stop'], 'what can be done');
       const turn = new Turn((onEvent) => backend.shorten(id, 'drop_oldest', onEvent));
       const last = await turn.finished();
       const kinds = turn.events.map((event) => event.event).filter((event, at, all) => event !== all[at - 1]);
@@ -106,6 +110,35 @@ export const room: Scenario[] = [
       check((await backend.contextUse(id)).used > said.used, 'the system prompt is not counted');
       const cost = await backend.previewEdit(id, null, 'And?');
       check(cost.keeps < said.used && cost.of > said.used, `a new system prompt is read from its beginning: ${JSON.stringify(cost)}`);
+    },
+  },
+  {
+    name: 'what will be read is told before it is sent, and whether it fits',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await begin(backend);
+      const fitting = await backend.previewEdit(id, null, 'Say one word.');
+      check(!fitting.at_least && fitting.of < fitting.limit && fitting.keeps < fitting.of, JSON.stringify(fitting));
+      const long = await backend.previewEdit(id, null, TOO_LONG);
+      check(long.at_least && long.of > long.limit, JSON.stringify(long));
+      const beginning = await backend.previewBeginning('Be kind.', 'Say one word.');
+      check(beginning.of > fitting.of && beginning.limit === fitting.limit, JSON.stringify(beginning));
+      check((await backend.previewBeginning('', TOO_LONG)).at_least, 'a beginning that does not fit');
+      await say(backend, id, 'Say one word.');
+      const said = await backend.contextUse(id);
+      const other = await backend.previewSystemPrompt(id, 'Be kind, be brief, be honest.');
+      check(other.of > said.used - 2 && other.keeps < other.of, `all of it is read again: ${JSON.stringify(other)}`);
+      same((await backend.getConversation(id)).conversation.system_prompt, '', 'and nothing has changed');
+    },
+  },
+  {
+    name: 'a system prompt that is too long is said to be what is too long',
+    start: 'ready',
+    async run(backend) {
+      const { id } = await begin(backend);
+      await backend.setSystemPrompt(id, TOO_LONG);
+      const full = await fullOf(new Turn((onEvent) => backend.sendMessage(id, null, 'Say one word.', onEvent)));
+      same([full.too_long, elsewhere(full.choices)], ['system_prompt', ['edit_system_prompt', 'stop']], 'what can be done');
     },
   },
 ];

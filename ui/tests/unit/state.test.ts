@@ -5,6 +5,7 @@ import { FakeBackend } from '../../src/backend/fake/fake';
 import { parseOptions } from '../../src/backend/fake/options';
 import { makeMessage } from '../../src/backend/fake/seed';
 import { App } from '../../src/state/app.svelte';
+import type { EditCost } from '../../src/state/types';
 import type { Chat } from '../../src/state/chat.svelte';
 
 async function start(options = 'empty,fast'): Promise<{ app: App; backend: FakeBackend }> {
@@ -238,14 +239,15 @@ test('an edit shows its cost and becomes a branch; the old one is a step away', 
 test('only the newest cost is shown', async () => {
   const { app, backend } = await start('');
   const chat = await openFirst(app);
-  const answers: ((cost: { keeps: number; of: number }) => void)[] = [];
+  const answers: ((cost: EditCost) => void)[] = [];
+  const cost = (keeps: number, of: number): EditCost => ({ keeps, of, at_least: false, limit: 8192, read_ms: null });
   backend.previewEdit = () => new Promise((resolve) => answers.push(resolve));
   chat.startEdit(chat.rows[0].message);
   chat.edit?.write('a');
   await vi.waitFor(() => expect(answers.length).toBe(2));
-  answers[1]({ keeps: 2, of: 3 });
-  answers[0]({ keeps: 9, of: 9 });
-  await vi.waitFor(() => expect(chat.edit?.cost).toEqual({ keeps: 2, of: 3 }));
+  answers[1](cost(2, 3));
+  answers[0](cost(9, 9));
+  await vi.waitFor(() => expect(chat.edit?.cost).toEqual(cost(2, 3)));
 });
 
 test('an edited reply is a sibling and no turn runs', async () => {

@@ -30,6 +30,8 @@ test('commands go by their names with the arguments of the shell', async () => {
   await backend.keepUnsent({ conversation: 'c', message: null, text: 'half' });
   await backend.draft('c', null, 'text');
   await backend.previewEdit('c', null, 'text');
+  await backend.previewSystemPrompt('c', 'text');
+  await backend.previewBeginning('Be kind.', 'text');
   await backend.exportConversation('c', 'markdown');
   await backend.saveConversation('c', 'json');
   await backend.stop('c');
@@ -45,6 +47,8 @@ test('commands go by their names with the arguments of the shell', async () => {
     ['keep_unsent', { unsent: { conversation: 'c', message: null, text: 'half' } }],
     ['draft', { conversation: 'c', message: null, text: 'text' }],
     ['preview_edit', { conversation: 'c', message: null, text: 'text' }],
+    ['preview_system_prompt', { conversation: 'c', text: 'text' }],
+    ['preview_beginning', { systemPrompt: 'Be kind.', text: 'text' }],
     ['export_conversation', { id: 'c', format: 'markdown' }],
     ['save_conversation', { id: 'c', format: 'json' }],
     ['stop', { conversation: 'c' }],

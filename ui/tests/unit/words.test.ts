@@ -2,9 +2,11 @@ import { expect, test } from 'vitest';
 import { makeConversation } from '../../src/backend/fake/seed';
 import { groupByDay } from '../../src/state/days';
 import { titleFrom, titleOf } from '../../src/backend/fake/title';
-import { bytes, count, duration, quietParts, shares, shortenedWords } from '../../src/state/format';
+import { bytes, count, duration, quietParts, roughly, shares, shortenedWords } from '../../src/state/format';
+import { costWords, systemCostWords } from '../../src/state/cost.svelte';
 import { fixture } from './fixture';
 import { contextProblem, problemOf } from '../../src/state/problem';
+import type { ContextChoice } from '../../src/state/types';
 import { partsOf, withoutMarkup } from '../../src/state/search.svelte';
 
 test('thousands are parted by a space that is seen in every webview', () => {
@@ -84,10 +86,29 @@ test('what is wrong with a model file is named for what it is', () => {
 });
 
 test('a full context offers what the shell offers', () => {
-  const problem = contextProblem('9', '8', ['larger_context', 'compact', 'drop_oldest', 'stop']);
+  const full = { event: 'context_full', message: 'm', needed_tokens: 9, at_least: false, too_long: null, limit_tokens: 8, choices: [] as ContextChoice[] } as const;
+  const problem = contextProblem({ ...full, choices: ['larger_context', 'compact', 'drop_oldest', 'stop'] });
   expect(problem.remedies).toEqual(['larger_context', 'compact', 'drop_oldest']);
-  expect(problem.advice).toBe('It needs 9 tokens and there is room for 8. The full branch stays whatever you choose.');
-  expect(contextProblem('9', '8', []).remedies).toEqual([]);
+  expect(problem.advice).toBe('It needs 9 tokens, and there is room for 8. The full branch stays whatever you choose.');
+  expect(contextProblem(full).remedies).toEqual([]);
+});
+
+test('what is too long by itself is named, and what cannot be known is not said', () => {
+  const event = { event: 'context_full', message: 'm', needed_tokens: 8194, at_least: true, too_long: 'system_prompt', limit_tokens: 8192, choices: ['edit_system_prompt', 'stop'] } as const;
+  const problem = contextProblem({ ...event, choices: [...event.choices] });
+  expect(problem.title).toBe('The system prompt is longer than the context');
+  expect(problem.advice).toBe(`It needs more than ${count(8192)} tokens, and there is room for no more. Shorten it.`);
+  expect(problem.remedies).toEqual(['edit_system_prompt']);
+});
+
+test('what a send would cost is said in tokens and time, or that it does not fit', () => {
+  const cost = { keeps: 100, of: 16_500, at_least: false, limit: 32_768, read_ms: 38_400 };
+  expect(costWords(cost)).toBe(`${count(16_400)} tokens to read, about ${roughly(38_000)}`);
+  expect(costWords({ ...cost, read_ms: 300 })).toBe(`${count(16_400)} tokens to read, less than a second`);
+  expect(costWords({ ...cost, read_ms: null })).toBe(`${count(16_400)} tokens to read`);
+  expect(costWords({ ...cost, at_least: true, of: 8193, limit: 8192 })).toBe(`Does not fit: more than ${count(8192)} tokens`);
+  expect(costWords({ ...cost, of: 8192, limit: 8192 }), 'no room for a reply').toContain('Does not fit');
+  expect(systemCostWords({ ...cost, keeps: 0, of: 2333, read_ms: 6000 })).toBe(`${count(2333)} tokens will be read again, about ${roughly(6000)}`);
 });
 
 test('matches are marked whatever signs the query holds', () => {

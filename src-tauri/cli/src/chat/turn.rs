@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use engine::{ContextChoice, Engine, Shorten, Turn, TurnEvent};
+use engine::{ContextChoice, Engine, Shorten, TooLong, Turn, TurnEvent};
 use store::{ConversationId, MessageState, Prefill, TurnStats};
 
 use crate::app::App;
@@ -73,17 +73,11 @@ fn show(
                 end_line(wrote_text, output)?;
                 return Err(Error::Turn { code, message });
             }
-            TurnEvent::ContextFull {
-                needed_tokens,
-                limit_tokens,
-                ref choices,
-                ..
-            } => {
+            TurnEvent::ContextFull { .. } => {
                 if output.json {
                     output.object(&event)?;
                 }
-                let advice = advice(conversation, choices);
-                return Err(full(needed_tokens, limit_tokens, &advice));
+                return Err(full(conversation, &event));
             }
             finished @ TurnEvent::Finished { .. } => {
                 if output.json {
@@ -133,16 +127,34 @@ fn end_line(wrote_text: bool, output: &Output) -> Result<()> {
     }
 }
 
-fn full(needed: u32, limit: u32, advice: &str) -> Error {
+/// Why a turn does not fit, and what can be done.
+fn full(conversation: &ConversationId, event: &TurnEvent) -> Error {
+    let TurnEvent::ContextFull {
+        needed_tokens: needed,
+        at_least,
+        too_long,
+        limit_tokens: limit,
+        choices,
+        ..
+    } = event
+    else {
+        return engine::Error::Stopped.into();
+    };
+    let what = match too_long {
+        Some(TooLong::SystemPrompt) => "with its system prompt alone the conversation",
+        Some(TooLong::Message) => "with this message alone the conversation",
+        None => "the conversation",
+    };
+    let least = if *at_least { "at least " } else { "" };
+    let advice = advice(conversation, choices);
     Error::Turn {
         code: "context_full".to_owned(),
         message: format!(
-            "the conversation needs {needed} tokens and there is room for {limit}; {advice}"
+            "{what} needs {least}{needed} tokens and there is room for {limit}; {advice}"
         ),
     }
 }
 
-/// What to call next, for each choice that there is a command for.
 fn advice(conversation: &ConversationId, choices: &[ContextChoice]) -> String {
     let commands: Vec<_> = choices
         .iter()
@@ -150,6 +162,9 @@ fn advice(conversation: &ConversationId, choices: &[ContextChoice]) -> String {
             ContextChoice::Compact => Some(format!("`chat compact {conversation}`")),
             ContextChoice::DropOldest => Some(format!("`chat drop-oldest {conversation}`")),
             ContextChoice::EditEarlier => Some("`chat edit` with fewer words".to_owned()),
+            ContextChoice::EditSystemPrompt => Some(format!(
+                "`chat system {conversation}` and a shorter system prompt"
+            )),
             ContextChoice::NewConversation => Some("`chat new`".to_owned()),
             ContextChoice::LargerContext | ContextChoice::Stop => None,
         })

@@ -3,4 +3,4 @@
 /**
  * What the user can do when the context is full.
  */
-export type ContextChoice = "larger_context" | "compact" | "drop_oldest" | "edit_earlier" | "new_conversation" | "stop";
+export type ContextChoice = "larger_context" | "compact" | "drop_oldest" | "edit_earlier" | "edit_system_prompt" | "new_conversation" | "stop";

@@ -10,6 +10,10 @@ export type ContextUse = {
  */
 used: number, 
 /**
+ * `used` is a lower bound: counting ended when it was clear that they do not fit.
+ */
+at_least: boolean, 
+/**
  * Tokens that there is room for.
  */
 limit: number, 

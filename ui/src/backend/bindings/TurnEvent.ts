@@ -5,6 +5,7 @@ import type { MessageId } from "./MessageId";
 import type { MessageState } from "./MessageState";
 import type { Prefill } from "./Prefill";
 import type { Shorten } from "./Shorten";
+import type { TooLong } from "./TooLong";
 
 /**
  * What happens during a turn, in order. The last event is `Finished`, `ContextFull` or `Error`.
@@ -130,6 +131,14 @@ message: MessageId | null,
  * Tokens that the prompt and one reply token need.
  */
 needed_tokens: number, 
+/**
+ * `needed_tokens` is a lower bound: counting ended when it was clear that they do not fit.
+ */
+at_least: boolean, 
+/**
+ * What alone takes more than there is room for, so that nothing else can be left out for it.
+ */
+too_long: TooLong | null, 
 /**
  * Tokens that there is room for.
  */

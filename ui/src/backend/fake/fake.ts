@@ -10,10 +10,10 @@ import { FakeModels } from './models';
 import { parseOptions, type FakeOptions } from './options';
 import { FakePrivacy } from './privacy';
 import { longConversation, makeConversation, makeMessage, seedConversations, type Seeded } from './seed';
-import { choicesOf, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
+import { choicesOf, tooLong, summarise, turnsToLeave, turnStarts, wantsMore } from './shorten';
 import { searchAll } from './search';
 import { titleFrom, titleOf } from './title';
-import { encodeMessage } from './tokens';
+import { encodeMessage, promptOf } from './tokens';
 import { FakeTurn } from './turn';
 
 /** The whole application in memory, for the browser and the tests: it streams, branches, counts and fails like the real one. */
@@ -207,15 +207,38 @@ export class FakeBackend implements Backend {
     const old = message ? this.message(conversation, message) : null;
     this.loadedModel();
     const prompt = [...this.prompt(conversation, old ? old.parent : entry.active_leaf), ...encodeMessage(old?.role ?? 'user', text)];
-    const { computed } = this.cache.match(prompt);
-    return { keeps: prompt.length - computed, of: prompt.length };
+    return this.cost(prompt);
+  }
+
+  async previewSystemPrompt(conversation: string, text: string): Promise<EditCost> {
+    this.loadedModel();
+    const branch = this.branch(conversation, this.entry(conversation).conversation.active_leaf);
+    return this.cost(promptOf(text, branch.length ? branch : [{ role: 'user', text: '' }]));
+  }
+
+  async previewBeginning(systemPrompt: string, text: string): Promise<EditCost> {
+    this.loadedModel();
+    return this.cost(promptOf(systemPrompt, [{ role: 'user', text }]));
+  }
+
+  /** As the engine counts: no further than there is room. */
+  private cost(prompt: number[]): EditCost {
+    const limit = this.options.contextTokens;
+    const atLeast = prompt.length > limit;
+    const of = atLeast ? limit + 1 : prompt.length;
+    const { computed } = this.cache.match(prompt.slice(0, of));
+    return { keeps: of - computed, of, at_least: atLeast, limit, read_ms: Math.round((1000 * computed) / this.options.prefillRate) };
   }
 
   async contextUse(conversation: string): Promise<ContextUse> {
-    const branch = this.branch(conversation, this.entry(conversation).conversation.active_leaf);
+    const { active_leaf, system_prompt } = this.entry(conversation).conversation;
+    const branch = this.branch(conversation, active_leaf);
     this.loadedModel();
-    const used = branch.length ? this.prompt(conversation, branch[branch.length - 1].id).length : 0;
-    return { used, limit: this.options.contextTokens, choices: choicesOf(branch) };
+    const limit = this.options.contextTokens;
+    const used = branch.length ? this.prompt(conversation, active_leaf).length : 0;
+    const isFull = used + 1 > limit;
+    const choices = choicesOf(branch, isFull ? tooLong(system_prompt, branch, limit) : null, isFull ? { contextTokens: limit } : null);
+    return { used: Math.min(used, limit + 1), at_least: used > limit, limit, choices };
   }
 
   async raiseContext(): Promise<void> {
@@ -363,8 +386,7 @@ export class FakeBackend implements Backend {
   /** The tokens of the branch that ends at `leaf`. */
   private prompt(conversation: string, leaf: string | null): number[] {
     const { conversation: entry } = this.entry(conversation);
-    const parts = this.branch(conversation, leaf).map((message) => encodeMessage(message.role, message.text));
-    return [...(entry.system_prompt ? [encodeMessage('system', entry.system_prompt)] : []), ...parts].flat();
+    return promptOf(entry.system_prompt, this.branch(conversation, leaf));
   }
 
   private branch(conversation: string, leaf: string | null): Message[] {
@@ -409,11 +431,16 @@ export class FakeBackend implements Backend {
     }
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
     if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
-      const choices = choicesOf(this.branch(conversation, going?.id ?? user.id));
-      const when = this.entry(conversation).conversation.when_full;
+      const { when_full: when, system_prompt } = this.entry(conversation).conversation;
+      const branch = this.branch(conversation, going?.id ?? user.id);
+      const limit_tokens = this.options.contextTokens;
+      const too_long = tooLong(system_prompt, branch, limit_tokens);
+      const choices = choicesOf(branch, too_long, this.options.contextFull ? null : { contextTokens: limit_tokens });
       if ((when === 'compact' || when === 'drop_oldest') && choices.includes(when)) return void this.goOnShorter(conversation, going?.id ?? user.id, when, onEvent);
-      const needed_tokens = this.options.contextFull ? this.options.contextTokens + 1 : prompt.length + 1;
-      return onEvent({ event: 'context_full', message: user.id, needed_tokens, limit_tokens: this.options.contextTokens, choices: when === 'stop' ? [] : choices });
+      // Counting ends when it is clear.
+      const at_least = prompt.length > limit_tokens;
+      const needed_tokens = this.options.contextFull ? limit_tokens + 1 : Math.min(prompt.length, limit_tokens + 1) + 1;
+      return onEvent({ event: 'context_full', message: user.id, needed_tokens, at_least, too_long, limit_tokens, choices: when === 'stop' ? [] : choices });
     }
     const reply = going ?? this.append(conversation, user.id, 'assistant', '');
     Object.assign(reply, { state: 'generating', model });

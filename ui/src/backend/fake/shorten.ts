@@ -1,13 +1,32 @@
 import type { OnTurnEvent } from '../backend';
-import type { ContextChoice, Message, Shorten } from '../types';
-import { encodeMessage, pieces } from './tokens';
+import type { ContextChoice, Message, Shorten, TooLong } from '../types';
+import { encodeMessage, pieces, promptOf } from './tokens';
 
 /** The first message of each turn, by index into the branch. */
 export function turnStarts(branch: readonly Message[]): number[] {
   return branch.flatMap((message, index) => (index === 0 || message.role === 'user' ? [index] : []));
 }
 
-export function choicesOf(branch: readonly Message[]): ContextChoice[] {
+/** What of a branch that does not fit is too long by itself. */
+export function tooLong(systemPrompt: string, branch: readonly Message[], contextTokens: number): TooLong | null {
+  const isTooLong = (text: string) => promptOf(systemPrompt, [{ role: 'user', text }]).length + 1 > contextTokens;
+  if (isTooLong('')) return 'system_prompt';
+  const last = branch.findLast((message) => message.role === 'user');
+  return last && isTooLong(last.text) ? 'message' : null;
+}
+
+/** Whether there is room to summarise what would go: its newest turn at least. */
+function summarises(branch: readonly Message[], contextTokens: number): boolean {
+  const leave = turnsToLeave(branch, 'compact', contextTokens);
+  const starts = turnStarts(branch);
+  return promptOf('', branch.slice(starts[leave - 1], starts[leave])).length + contextTokens / 8 <= contextTokens;
+}
+
+/** `full` where the branch does not fit: then only what can help is offered. */
+export function choicesOf(branch: readonly Message[], tooLong: TooLong | null = null, full: { contextTokens: number } | null = null): ContextChoice[] {
+  if (tooLong === 'system_prompt') return ['edit_system_prompt', 'stop'];
+  if (tooLong === 'message') return ['edit_earlier', 'new_conversation', 'stop'];
+  if (full && turnStarts(branch).length > 1 && !summarises(branch, full.contextTokens)) return ['drop_oldest', 'stop'];
   return turnStarts(branch).length > 1 ? ['compact', 'drop_oldest', 'stop'] : ['edit_earlier', 'new_conversation', 'stop'];
 }
 

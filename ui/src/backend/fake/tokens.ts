@@ -18,6 +18,12 @@ export function encodeMessage(role: string, text: string): number[] {
   return [idOf('<|start|>'), idOf(`<|${role}|>`), ...encode(text), idOf('<|end|>'), idOf('\n')];
 }
 
+/** The tokens of a conversation. */
+export function promptOf(systemPrompt: string, branch: readonly { role: string; text: string }[]): number[] {
+  const parts = branch.map((message) => encodeMessage(message.role, message.text));
+  return [...(systemPrompt ? [encodeMessage('system', systemPrompt)] : []), ...parts].flat();
+}
+
 export function commonPrefix(a: readonly number[], b: readonly number[]): number {
   const most = Math.min(a.length, b.length);
   let at = 0;
