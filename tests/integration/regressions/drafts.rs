@@ -181,8 +181,8 @@ fn a_turn_whose_words_cannot_be_kept_gives_back_what_it_held() {
         text: prose(1, 200),
         options: TurnOptions {
             greedy: true,
-            seed: None,
             max_tokens: Some(400),
+            ..TurnOptions::default()
         },
     };
     let mut events = chat.engine().submit(turn);
