@@ -121,7 +121,7 @@ impl GgufFile {
             let bytes = (info.shape.elem_count() / dtype.block_size() * dtype.type_size()) as u64;
             // Spread by the golden ratio.
             let part = u128::from((i as u32).wrapping_mul(0x9e37_79b9));
-            let inside = u128::from(bytes.saturating_sub(PAGE)) * part >> 32;
+            let inside = (u128::from(bytes.saturating_sub(PAGE)) * part) >> 32;
             self.content.tensor_data_offset + info.offset + inside as u64
         });
         pages.collect()

@@ -20,6 +20,15 @@ impl StopStrings {
         }
     }
 
+    /// Goes on after `text`, in which no stop string is looked for: so many bytes at its end are held back from now on, since
+    /// they could be the beginning of one.
+    pub fn resume(&mut self, text: &str) -> usize {
+        let held = self.overlap(text);
+        self.held = text[text.len() - held..].to_owned();
+        self.stopped = false;
+        held
+    }
+
     /// Takes new text; gives what is safe to show, and whether a stop string was met. The stop string itself and what
     /// follows it are never shown.
     pub fn push(&mut self, text: &str) -> (String, bool) {
@@ -38,14 +47,15 @@ impl StopStrings {
             shown.truncate(at);
             return (shown, true);
         }
-        let keep = self
-            .stops
-            .iter()
-            .map(|stop| overlap(&self.held, stop))
-            .max()
-            .unwrap_or(0);
+        let keep = self.overlap(&self.held);
         let rest = self.held.split_off(self.held.len() - keep);
         (std::mem::replace(&mut self.held, rest), false)
+    }
+
+    /// Length of the longest end of `text` that begins one of the strings.
+    fn overlap(&self, text: &str) -> usize {
+        let ends = self.stops.iter().map(|stop| overlap(text, stop));
+        ends.max().unwrap_or(0)
     }
 
     /// The text still held back when the reply ends otherwise.
@@ -96,6 +106,30 @@ mod tests {
             ("a\nUsual".into(), false)
         );
         assert_eq!(run(&["abc"], &["ab"]), ("ab".into(), false));
+    }
+
+    #[test]
+    fn what_was_cut_inside_a_stop_string_goes_on_inside_it() {
+        let text = "é aab aaab 日本 x";
+        for stop in ["aaab", "日本", "aab", "xyz", "é ", " x"] {
+            let (whole, stopped) = run(&[stop], &[text]);
+            let cuts = text.char_indices().map(|(at, _)| at);
+            for cut in cuts.filter(|at| !text[..*at].contains(stop)) {
+                let mut watch = StopStrings::new(vec![stop.to_owned()]);
+                let held = watch.resume(&text[..cut]);
+                let mut shown = text[..cut - held].to_owned();
+                let (rest, has_stopped) = watch.push(&text[cut..]);
+                shown.push_str(&rest);
+                shown.push_str(&watch.finish());
+                // What is held when a stop string was met is what stands behind it.
+                shown.truncate(whole.len());
+                assert_eq!(
+                    (shown, has_stopped),
+                    (whole.clone(), stopped),
+                    "{stop} {cut}"
+                );
+            }
+        }
     }
 
     #[test]

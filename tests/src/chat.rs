@@ -316,6 +316,11 @@ impl Chat {
             .unwrap_or_default()
     }
 
+    /// Text of token ids.
+    pub fn decoded(&self, ids: &[u32]) -> String {
+        self.subject.decode(ids)
+    }
+
     /// All messages of the conversation, by creation.
     pub fn messages(&self) -> Vec<Message> {
         self.history()

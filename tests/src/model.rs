@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use models::tiny::{self, TinyModel};
-use models::{Architecture, DigestCache, Model};
+use models::{Architecture, DigestCache, Model, Tokenizer};
 
 /// File name of the default model.
 const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -32,6 +32,15 @@ impl Subject {
                 tiny::write(&path, &TinyModel::new(architecture, seed)).expect("tiny model");
             }
         }
+    }
+
+    /// Text of `ids`, all at once.
+    pub fn decode(self, ids: &[u32]) -> String {
+        let folder = tempfile::tempdir().expect("folder");
+        self.install(folder.path());
+        let file = std::fs::read_dir(folder.path()).expect("folder").next();
+        let path = file.expect("file").expect("file").path();
+        Tokenizer::open(&path).expect("tokenizer").decode(ids)
     }
 
     /// Digest of its tokenizer, under which history keeps token ids.

@@ -39,6 +39,7 @@ mod prompt;
 mod question;
 mod rates;
 mod reply;
+mod reply_text;
 mod request;
 mod restore;
 mod room;

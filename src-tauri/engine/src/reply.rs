@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use models::{Detokenizer, Sampler, SamplerConfig, StopStrings};
+use models::{Sampler, SamplerConfig};
 use store::{Conversation, Message, MessageState, Sampling};
 
 use crate::cache::Cache;
 use crate::desk::Desk;
 use crate::intake::Accepted;
+use crate::reply_text::ReplyText;
 use crate::session::Session;
 use crate::turn::TurnEvent;
 use crate::{Error, Result};
@@ -18,22 +19,21 @@ pub(crate) struct Reply {
     /// Ids of the whole reply, also of what stood before it was continued.
     pub ids: Vec<u32>,
     /// Text of the whole reply.
-    pub text: String,
+    pub text: ReplyText,
     /// Tokens sampled in this turn.
     pub num_sampled: u32,
     pub first_token: Option<Instant>,
     pub last_token: Option<Instant>,
     max_tokens: u32,
     sampler: Sampler,
-    detokenizer: Detokenizer,
-    stops: StopStrings,
 }
 
 impl Reply {
-    /// Goes on with `message`, whose tokens so far are `ids`.
+    /// Goes on with `message`, whose tokens so far are `ids`, and whose text is `text`.
     pub(crate) fn new(
         message: Message,
         ids: Vec<u32>,
+        text: ReplyText,
         conversation: &Conversation,
         turn: &Accepted,
         cache: &Cache,
@@ -41,7 +41,7 @@ impl Reply {
         let sampling = turn.options.over(&conversation.sampling);
         let config = sampler_config(&sampling, message.id.as_str(), ids.len());
         Self {
-            text: message.text.clone(),
+            text,
             message,
             ids,
             num_sampled: 0,
@@ -49,8 +49,6 @@ impl Reply {
             last_token: None,
             max_tokens: sampling.max_tokens.unwrap_or(u32::MAX),
             sampler: cache.model().tokenizer().sampler(config),
-            detokenizer: cache.model().tokenizer().detokenizer(),
-            stops: StopStrings::new(sampling.stop),
         }
     }
 
@@ -66,19 +64,22 @@ impl Reply {
         answer: &mut dyn FnMut(&mut Desk, &mut Cache),
     ) -> Result<MessageState> {
         let mut timeline = session.tokens().to_vec();
-        if self.ids.is_empty() && self.text.is_empty() {
+        if self.ids.is_empty() && self.text.as_str().is_empty() {
             // The prompt has opened a thought: who reads the reply is to know. Its tokens are those that the model wrote.
             let opening = cache.model().tokenizer().opened_thought(&timeline);
-            self.show(desk, turn, opening.unwrap_or_default(), &[])?;
+            let opening = opening.unwrap_or_default();
+            self.text.open(&opening);
+            self.show(desk, turn, opening, &[])?;
         }
         // Sampled, and not yet taken.
         let mut next = None;
-        let state = loop {
+        // A reply that was killed when it met a stop string has ended.
+        while !self.text.has_stopped() {
             if self.num_sampled >= self.max_tokens {
-                break MessageState::Length;
+                return Ok(MessageState::Length);
             }
             if desk.poll() {
-                break MessageState::Stopped;
+                return Ok(MessageState::Stopped);
             }
             answer(desk, cache);
             let id = match next {
@@ -89,28 +90,29 @@ impl Reply {
             self.took(id);
             if cache.model().tokenizer().is_end(id) {
                 desk.history().append_reply(&self.message.id, "", &[id])?;
-                break MessageState::Complete;
+                return Ok(MessageState::Complete);
             }
-            let (text, stopped) = self.stops.push(&self.detokenizer.push(id));
+            let text = self.text.push(id);
             self.show(desk, turn, text, &[id])?;
-            if stopped {
-                break MessageState::Complete;
+            if self.text.has_stopped() {
+                break;
             }
             // The last token's keys and values are not needed before something follows it.
             if self.num_sampled >= self.max_tokens {
-                break MessageState::Length;
+                return Ok(MessageState::Length);
             }
             if timeline.len() >= cache.context_tokens() {
-                break MessageState::ContextFull;
+                return Ok(MessageState::ContextFull);
             }
             next = Some(session.next(cache, &timeline, &mut self.sampler)?);
-        };
-        let (mut rest, stopped) = self.stops.push(&self.detokenizer.finish());
-        if !stopped {
-            rest.push_str(&self.stops.finish());
         }
-        self.show(desk, turn, rest, &[])?;
-        Ok(state)
+        Ok(MessageState::Complete)
+    }
+
+    /// Shows what was held back, when the reply has come to an end, or to one for now.
+    pub(crate) fn end(&mut self, desk: &Desk, turn: &Accepted, state: MessageState) -> Result<()> {
+        let rest = self.text.end(state != MessageState::Complete);
+        self.show(desk, turn, rest, &[])
     }
 
     fn took(&mut self, id: u32) {
@@ -132,7 +134,6 @@ impl Reply {
             desk.history().append_reply(&self.message.id, &text, ids)?;
         }
         if !text.is_empty() {
-            self.text.push_str(&text);
             turn.emit(TurnEvent::Token { text });
         }
         Ok(())

@@ -7,6 +7,7 @@ use crate::cache::Cache;
 use crate::desk::Desk;
 use crate::intake::Accepted;
 use crate::reply::sampler_config;
+use crate::reply_text::ReplyText;
 use crate::session::Session;
 use crate::turn::TurnEvent;
 use crate::{Error, Result, worker};
@@ -72,16 +73,16 @@ fn decode(
     let sampling = turn.options.over(&conversation.sampling);
     let config = sampler_config(&sampling, turn.leaf.as_str(), 0);
     let mut sampler = cache.model().tokenizer().sampler(config);
-    let mut detokenizer = cache.model().tokenizer().detokenizer();
-    let mut stops = StopStrings::new(sampling.stop);
+    let mut summary = ReplyText::new(
+        cache.model().tokenizer().detokenizer(),
+        StopStrings::new(sampling.stop),
+    );
     let mut timeline = prompt.to_vec();
     let mut id = sampler.sample(&logits, &timeline);
-    let mut summary = String::new();
-    let mut show = |text: String| {
-        summary.push_str(&text);
-        turn.emit(TurnEvent::Token { text });
-    };
+    let show = |text: String| turn.emit(TurnEvent::Token { text });
+    let mut was_cut = false;
     if let Some(opening) = cache.model().tokenizer().opened_thought(prompt) {
+        summary.open(&opening);
         show(opening);
     }
     while timeline.len() < prompt.len() + most {
@@ -93,19 +94,15 @@ fn decode(
         if cache.model().tokenizer().is_end(id) {
             break;
         }
-        let (text, stopped) = stops.push(&detokenizer.push(id));
-        show(text);
-        if stopped || timeline.len() == prompt.len() + most {
+        show(summary.push(id));
+        was_cut = timeline.len() == prompt.len() + most;
+        if summary.has_stopped() || was_cut {
             break;
         }
         id = session.next(cache, &timeline, &mut sampler)?;
     }
-    let (mut rest, stopped) = stops.push(&detokenizer.finish());
-    if !stopped {
-        rest.push_str(&stops.finish());
-    }
-    show(rest);
-    Ok(summary)
+    show(summary.end(was_cut));
+    Ok(summary.as_str().to_owned())
 }
 
 #[cfg(test)]

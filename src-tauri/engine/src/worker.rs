@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use models::{DigestCache, Extent};
+use models::{DigestCache, Extent, StopStrings};
 use store::{
     BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, Prefill,
     TokenRow, TurnStats,
@@ -19,6 +19,7 @@ use crate::privacy::Rewriting;
 use crate::prompt::{self, Prompt};
 use crate::question::{Asked, Question};
 use crate::reply::Reply;
+use crate::reply_text::ReplyText;
 use crate::request::{Answer, Envelope, Request};
 use crate::session::{Session, Synced};
 use crate::turn::TurnEvent;
@@ -144,14 +145,14 @@ impl Worker {
                 !prompt.is_whole,
             ));
         }
-        let (prompt, message, ids) = begin(desk, cache, &conversation, turn, prompt)?;
+        let (prompt, message, ids, text) = begin(desk, cache, &conversation, turn, prompt)?;
         turn.emit(TurnEvent::Started {
             user: None,
             reply: Some(Box::new(message.clone())),
         });
 
         let mut session = self.draft.take().unwrap_or_default().kept();
-        let mut reply = Reply::new(message.clone(), ids, &conversation, turn, cache);
+        let mut reply = Reply::new(message.clone(), ids, text, &conversation, turn, cache);
         let outcome = generate(&mut session, &mut reply, cache, desk, turn, &prompt.tokens);
         let (state, stats, failure) = match outcome {
             Ok((state, synced)) => (
@@ -161,26 +162,29 @@ impl Worker {
             ),
             Err(error) => (MessageState::Failed, None, Some(error)),
         };
+        let ended = reply.end(desk, turn, state);
         let tokens = TokenRow {
             tokenizer: cache.model().tokenizer().digest(),
             ids: reply.ids.clone(),
         };
-        let stored = desk
-            .history()
-            .finish_reply(&message.id, &reply.text, &tokens, state, stats);
+        let stored = ended.and_then(|()| {
+            let mut history = desk.history();
+            let text = reply.text.as_str();
+            Ok(history.finish_reply(&message.id, text, &tokens, state, stats)?)
+        });
         let (chain, timeline) = (session.chain().to_vec(), session.tokens().to_vec());
         // Whatever became of the words: nobody else gives its slots back.
         let last = session.close(cache);
         debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
         if let Err(error) = stored {
-            return Err(failure.unwrap_or(error.into()));
+            return Err(failure.unwrap_or(error));
         }
         if self.open.as_ref() == Some(&turn.conversation) {
             cache.pin_open(&timeline);
         }
         refer(desk, cache, &message, chain, last)?;
         match (failure, stats) {
-            (None, Some(stats)) => Ok(finished(message, reply.text, state, &stats)),
+            (None, Some(stats)) => Ok(finished(message, reply.text.as_str(), state, &stats)),
             (failure, _) => Err(failure.unwrap_or(Error::Stopped)),
         }
     }
@@ -335,7 +339,7 @@ fn prompt_of(
     Ok(prompt)
 }
 
-/// Stores an empty reply, or opens the one that goes on: then its tokens so far are returned, without the end-of-turn
+/// Stores an empty reply, or opens the one that goes on: then its tokens and text so far are returned, without the end-of-turn
 /// token that would keep the model from going on.
 fn begin(
     desk: &Desk,
@@ -343,10 +347,11 @@ fn begin(
     conversation: &Conversation,
     turn: &Accepted,
     mut prompt: Prompt,
-) -> Result<(Prompt, Message, Vec<u32>)> {
+) -> Result<(Prompt, Message, Vec<u32>, ReplyText)> {
     let (name, tokenizer) = (cache.model().name(), cache.model().tokenizer());
     let mut history = desk.history();
-    let (message, ids) = if turn.extend {
+    let stops = StopStrings::new(turn.options.over(&conversation.sampling).stop);
+    let (message, ids, text) = if turn.extend {
         let mut ids = history
             .tokens(&turn.leaf, &tokenizer.digest())?
             .unwrap_or_default();
@@ -358,8 +363,18 @@ fn begin(
             tokenizer: tokenizer.digest(),
             ids,
         };
-        let reply = history.reopen_reply(&turn.leaf, Some(name), &tokens)?;
-        (reply, tokens.ids)
+        let stored = history.message(&turn.leaf)?.text;
+        let num_before = prompt.tokens.len().saturating_sub(tokens.ids.len());
+        let opening = tokenizer.opened_thought(&prompt.tokens[..num_before]);
+        let text = ReplyText::resumed(
+            &stored,
+            opening.as_deref().unwrap_or_default(),
+            &tokens.ids,
+            tokenizer.detokenizer(),
+            stops,
+        );
+        let reply = history.reopen_reply(&turn.leaf, text.as_str(), Some(name), &tokens)?;
+        (reply, tokens.ids, text)
     } else {
         let reply = history.begin_reply(
             &conversation.id,
@@ -368,10 +383,11 @@ fn begin(
             &tokenizer.digest(),
             desk.now_ms(),
         )?;
-        (reply, Vec::new())
+        let text = ReplyText::new(tokenizer.detokenizer(), stops);
+        (reply, Vec::new(), text)
     };
     history.set_active_leaf(&conversation.id, Some(&message.id))?;
-    Ok((prompt, message, ids))
+    Ok((prompt, message, ids, text))
 }
 
 /// Prefill and decode.
@@ -459,7 +475,7 @@ fn stats(synced: &Synced, reply: &Reply, prompt_tokens: usize, start: Instant) -
     }
 }
 
-fn finished(message: Message, text: String, state: MessageState, stats: &TurnStats) -> TurnEvent {
+fn finished(message: Message, text: &str, state: MessageState, stats: &TurnStats) -> TurnEvent {
     let TurnStats {
         prefill,
         prompt_tokens,
@@ -471,7 +487,7 @@ fn finished(message: Message, text: String, state: MessageState, stats: &TurnSta
     TurnEvent::Finished {
         message: message.id,
         model: message.model,
-        text,
+        text: text.to_owned(),
         state,
         prefill,
         prompt_tokens,

@@ -286,6 +286,7 @@ fn a_reply_that_ran_into_the_limit_goes_on_in_the_shorter_branch() {
     let longer = chat.outcome(&events);
     assert_ne!(longer.message, cut_off.message);
     assert!(longer.ids.len() > cut_off.ids.len() && longer.ids.starts_with(&cut_off.ids));
+    assert!(chat.decoded(&longer.ids).starts_with(&longer.text));
     let old = chat.history().message(&cut_off.message).expect("reply");
     assert_eq!((old.text, old.state), (cut_off.text, cut_off.state));
 }

@@ -53,11 +53,18 @@ impl Chat {
 
     /// Has a reply go on.
     pub fn go_on(&mut self, message: &MessageId) -> Outcome {
-        self.turn(Turn::Continue {
+        let events = self.try_to_go_on(message);
+        self.outcome(&events)
+    }
+
+    /// Has a reply go on; everything that happened.
+    pub fn try_to_go_on(&mut self, message: &MessageId) -> Vec<TurnEvent> {
+        let turn = Turn::Continue {
             conversation: self.conversation.clone(),
             message: message.clone(),
             options: self.options(),
-        })
+        };
+        self.engine().submit(turn).collect()
     }
 
     /// Goes on in a shorter branch; everything that happened.

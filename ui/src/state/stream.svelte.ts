@@ -50,9 +50,4 @@ export class Stream {
   flush(): void {
     this.buffer.flush();
   }
-
-  /** The whole text of the reply at the end, whether the shell sends all of it or only the new part. */
-  finalText(text: string): string {
-    return text.startsWith(this.before) ? text : this.before + text;
-  }
 }

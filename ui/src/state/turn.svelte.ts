@@ -156,8 +156,8 @@ export class Turn {
       page.words.sent();
     }
     if (reply) {
-      // A reply that goes on in a shorter branch begins with what it has.
-      if (reply.text && page.tree.get(reply.id) && reply.text !== stream.before) stream.beginAgain(stream.base ?? reply.id, reply.text);
+      // A reply that goes on begins with what the engine says, which is not always what was shown where it was cut.
+      if (page.tree.get(reply.id) && reply.text !== stream.before) stream.beginAgain(stream.base ?? reply.id, reply.text);
       if (stream.reply && !page.tree.get(reply.id)) page.sameRow(reply.id, stream.reply.id);
       // While it streams, the text is the stream's.
       stored.push({ ...reply, state: 'generating' });
@@ -184,8 +184,7 @@ export class Turn {
     if (prompt_tokens > 0 && event.model !== null) page.answered(event.model);
     if (reply && !nothingWritten) {
       const stats = { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms };
-      const text = stream.finalText(event.text);
-      const done: Message = { ...reply, id: event.message, model: event.model, text, state: event.state, stats, num_tokens: completion_tokens };
+      const done: Message = { ...reply, id: event.message, model: event.model, text: event.text, state: event.state, stats, num_tokens: completion_tokens };
       if (!page.tree.get(event.message)) page.leaf = event.message;
       page.tree = page.tree.with([done]);
     }

@@ -135,6 +135,21 @@ test('a reply cut off by the end of the engine keeps its text, and goes on', asy
   expect(chat.problem).toBeNull();
 });
 
+test('a reply that goes on begins with what the engine says, not with what was shown where it was cut', async () => {
+  const { app, backend } = await start('fast');
+  const chat = await openFirst(app);
+  for (const cut of ['Half a \ufffd', '\ufffd']) {
+    Object.assign(backend['message'](chat.id, chat.rows.at(-1)!.message.id), { text: cut, state: 'stopped' });
+    await chat.load();
+    expect(chat.rows.at(-1)?.message.text).toBe(cut);
+    await chat.continueReply(chat.rows.at(-1)!.message);
+    const whole = chat.rows.at(-1)!.message.text;
+    expect(whole).not.toContain('\ufffd');
+    expect(whole.startsWith(cut.replace('\ufffd', ''))).toBe(true);
+    expect(whole.length).toBeGreaterThan(cut.length);
+  }
+}, 20_000);
+
 test('drafts belong to their conversation', async () => {
   const { app } = await start('');
   await openFirst(app);

@@ -47,22 +47,30 @@ impl History {
         })
     }
 
-    /// Opens a reply again, to be continued where it ended: its text stays and grows, and so do the ids that `token_row` has of it.
-    /// The reply is `model`'s from now on; what other tokenizers made of it is forgotten.
+    /// Opens a reply again, to be continued where it ended: its ids, which `token_row` has, stay and grow. `text` is what they
+    /// say, which may differ from what was shown where it was cut. The reply is `model`'s from now on; what other tokenizers
+    /// made of it is forgotten.
     pub fn reopen_reply(
         &mut self,
         id: &MessageId,
+        text: &str,
         model: Option<&str>,
         token_row: &TokenRow,
     ) -> Result<Message> {
         self.quick(|transaction| {
-            message::read(transaction, id)?;
+            let stored = message::read(transaction, id)?;
             transaction.execute(
                 "UPDATE message SET state = 'generating', model = ?2 WHERE id = ?1",
                 params![id, model],
             )?;
             tokens::forget_others(transaction, id, &token_row.tokenizer)?;
             tokens::write(transaction, id, &token_row.tokenizer, &token_row.ids)?;
+            if stored.text != text {
+                transaction.execute(
+                    "UPDATE message SET text = ?2 WHERE id = ?1",
+                    params![id, text],
+                )?;
+            }
             message::read(transaction, id)
         })
     }

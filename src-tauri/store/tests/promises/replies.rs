@@ -127,7 +127,7 @@ fn a_reply_interrupted_while_it_is_continued_keeps_both_parts() {
         .unwrap();
     scene
         .history()
-        .reopen_reply(&reply.id, Some("another"), &row)
+        .reopen_reply(&reply.id, "Once upon", Some("another"), &row)
         .unwrap();
     scene
         .history()

@@ -149,7 +149,10 @@ fn search_keeps_in_step_with_the_messages() {
         .finish_reply(&reply.id, "first answer", &row, MessageState::Stopped, None)
         .unwrap();
     assert_eq!(found(&mut scene, "answer").len(), 1);
-    scene.history().reopen_reply(&reply.id, None, &row).unwrap();
+    scene
+        .history()
+        .reopen_reply(&reply.id, "first answer", None, &row)
+        .unwrap();
     scene
         .history()
         .finish_reply(&reply.id, "other words", &row, MessageState::Complete, None)

@@ -429,6 +429,8 @@ export class FakeBackend implements Backend {
     } catch (missing) {
       return onEvent(refusalOf(missing));
     }
+    // As the engine does: half a character at the end of what an earlier version stored is not shown.
+    if (going) going.text = going.text.replace(/\ufffd+$/u, '');
     const prompt = [...this.prompt(conversation, user.id), ...(going ? encodeMessage('assistant', going.text).slice(0, -2) : encodeMessage('assistant', '').slice(0, 2))];
     if ((this.options.contextFull && !shorter) || prompt.length >= this.options.contextTokens) {
       const { when_full: when, system_prompt } = this.entry(conversation).conversation;

@@ -1,0 +1,174 @@
+//! A reply that was cut, by whatever, and continued equals the one that was not.
+
+use engine::TurnEvent;
+use store::{MessageId, MessageState, Sampling, TokenRow};
+use tests::{Chat, Cli, Outcome, Subject};
+
+/// The reply is at most this long.
+const MOST: u32 = 24;
+
+/// What the default model is asked to say: characters of several tokens, alone and combined.
+const WORDS: [&str; 4] = [
+    "你好，世界。编译器很有趣。",
+    "👨‍👩‍👧‍👦🚀🔥💡",
+    "e\u{301}\u{323}a\u{308}o\u{302}\u{301}",
+    "สวัสดีชาวโลก",
+];
+
+fn with_stops(chat: &Chat, stops: &[&str]) {
+    let sampling = Sampling {
+        stop: stops.iter().map(|stop| (*stop).to_owned()).collect(),
+        ..Sampling::default()
+    };
+    chat.history()
+        .set_sampling(&chat.conversation, &sampling)
+        .expect("sampling");
+}
+
+/// The reply cut after `cut` tokens, and the same when it has gone on to the length of the whole one.
+fn cut_and_continued(chat: &mut Chat, whole: &Outcome, cut: u32) -> (Outcome, Outcome) {
+    chat.max_tokens = cut;
+    let stopped = chat.regenerate(&whole.message);
+    chat.max_tokens = MOST - cut;
+    let continued = chat.go_on(&stopped.message);
+    (stopped, continued)
+}
+
+fn is_found(chat: &Chat, reply: &MessageId, text: &str) -> bool {
+    let hits = chat.history().search(text, 100).expect("search");
+    hits.iter().any(|hit| hit.message == *reply)
+}
+
+#[test]
+fn a_reply_cut_anywhere_and_continued_equals_the_one_that_was_not_cut() {
+    let mut num_halves = 0;
+    for words in WORDS {
+        let mut chat = Chat::new(Subject::Real);
+        chat.max_tokens = MOST;
+        let whole = chat.say(&format!("Repeat exactly: {words}"));
+        for cut in 1..(whole.ids.len() as u32).min(MOST) {
+            let (stopped, continued) = cut_and_continued(&mut chat, &whole, cut);
+            assert!(whole.text.starts_with(&stopped.text), "{:?}", stopped.text);
+            // Something of a character that is not shown yet.
+            num_halves += usize::from(chat.decoded(&stopped.ids).ends_with('\u{fffd}'));
+            assert_eq!(continued.ids, whole.ids, "{words} cut at {cut}");
+            assert_eq!(continued.text, whole.text, "{words} cut at {cut}");
+            let message = chat.history().message(&continued.message).expect("reply");
+            assert_eq!(message.text, whole.text, "{words} cut at {cut}");
+        }
+    }
+    assert!(num_halves > 10, "{num_halves}");
+}
+
+#[test]
+fn a_stop_string_over_the_cut_ends_the_reply_as_without_the_cut() {
+    let mut chat = Chat::new(Subject::Real);
+    chat.max_tokens = MOST;
+    let free = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
+    assert!(free.text.contains("世界。编"), "{:?}", free.text);
+    with_stops(&chat, &["世界。编", "很无聊"]);
+    let whole = chat.regenerate(&free.message);
+    assert_eq!(whole.state, MessageState::Complete);
+    assert!(!whole.text.contains("世界"), "{:?}", whole.text);
+    for cut in 1..whole.ids.len() as u32 {
+        let (stopped, continued) = cut_and_continued(&mut chat, &whole, cut);
+        assert_eq!(stopped.state, MessageState::Length);
+        assert_eq!(
+            (continued.state, &continued.ids, &continued.text),
+            (MessageState::Complete, &whole.ids, &whole.text),
+            "cut at {cut}"
+        );
+    }
+}
+
+#[test]
+fn a_reply_that_was_stored_with_half_a_character_is_whole_when_it_goes_on() {
+    let mut chat = Chat::new(Subject::Real);
+    chat.max_tokens = MOST;
+    let whole = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
+    let cut = (1..whole.ids.len())
+        .find(|&cut| {
+            chat.max_tokens = cut as u32;
+            let stopped = chat.regenerate(&whole.message);
+            // As an earlier version left it.
+            let row = TokenRow {
+                tokenizer: Subject::Real.tokenizer(),
+                ids: stopped.ids,
+            };
+            let text = format!("{}\u{fffd}", stopped.text);
+            let mut history = chat.history();
+            history.reopen_reply(&stopped.message, &text).expect("open");
+            history
+                .finish_reply(&stopped.message, &text, &row, MessageState::Stopped, None)
+                .expect("stored");
+            drop(history);
+            chat.max_tokens = MOST - cut as u32;
+            let healed = chat.go_on(&stopped.message);
+            assert_eq!(healed.text, whole.text, "cut at {cut}");
+            assert!(is_found(&chat, &healed.message, "世界"));
+            cut == 6
+        })
+        .expect("a long reply");
+    assert_eq!(cut, 6);
+}
+
+#[test]
+fn a_reply_killed_at_any_moment_and_continued_is_whole() {
+    let text = format!("Repeat exactly: {}", WORDS[0]);
+    let mut chat = Chat::new(Subject::Real);
+    chat.max_tokens = MOST;
+    let whole = chat.say(&text);
+    for kill_after in 1..5 {
+        let home = tempfile::tempdir().expect("folder");
+        Subject::Real.install(&home.path().join("models"));
+        let cli = Cli::new(home.path());
+        let lines = cli.run(&["chat", "new"]);
+        let id = lines[0]["conversation"].as_str().expect("id").to_owned();
+        let most = MOST.to_string();
+        let mut running = cli.start(&[
+            "chat",
+            "send",
+            &id,
+            &text,
+            "--greedy",
+            "--max-tokens",
+            &most,
+        ]);
+        let tokens = running.by_ref().filter(|event| event["event"] == "token");
+        assert_eq!(tokens.take(kill_after).count(), kill_after);
+        running.kill();
+        let mut killed = Chat::resume(Subject::Real, home.path(), &id);
+        let reply = killed.messages().pop().expect("reply");
+        assert_eq!(reply.state, MessageState::Interrupted);
+        assert!(whole.text.starts_with(&reply.text), "{:?}", reply.text);
+        killed.max_tokens = MOST - killed.tokens(&reply.id).len() as u32;
+        let continued = killed.go_on(&reply.id);
+        assert_eq!(
+            continued.text, whole.text,
+            "killed after {kill_after} pieces"
+        );
+    }
+}
+
+#[test]
+fn the_window_is_told_the_text_that_a_continued_reply_begins_with() {
+    let mut chat = Chat::new(Subject::Real);
+    chat.max_tokens = MOST;
+    let free = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
+    with_stops(&chat, &["世界。编"]);
+    chat.max_tokens = 5;
+    let stopped = chat.regenerate(&free.message);
+    chat.max_tokens = MOST;
+    let events = chat.try_to_go_on(&stopped.message);
+    let mut shown = None;
+    for event in &events {
+        match event {
+            TurnEvent::Started {
+                reply: Some(reply), ..
+            } => shown = Some(reply.text.clone()),
+            TurnEvent::Token { text } => shown.as_mut().expect("started").push_str(text),
+            _ => {}
+        }
+    }
+    assert_eq!(shown.as_ref(), Some(&chat.outcome(&events).text));
+}
