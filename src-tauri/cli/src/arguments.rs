@@ -5,14 +5,15 @@ mod chat;
 mod models;
 mod sampling;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::bench::{Baseline, BenchCommand, BenchFlags, QualityFlags, SpeedFlags};
-pub(crate) use self::chat::{ChatCommand, ExportFormat, FullContext, TurnFlags};
+pub(crate) use self::chat::{ChatCommand, ExportFormat, FullContext, TalkFlags, TurnFlags};
 pub(crate) use self::models::{ModelsCommand, When};
 use crate::output;
 
@@ -26,6 +27,9 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Send control characters in text as they are where the output is not a terminal; without it they are shown (`\x1b`)
+    #[arg(long, global = true)]
+    pub(crate) raw: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -37,10 +41,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ModelsCommand,
     },
-    /// Conversations
+    /// Conversations; without a command, on a terminal, one to type in
+    #[command(args_conflicts_with_subcommands = true)]
     Chat {
         #[command(subcommand)]
-        command: ChatCommand,
+        command: Option<ChatCommand>,
+        #[command(flatten)]
+        talk: TalkFlags,
     },
     /// A Reprise that is running on this data folder
     Engine {
@@ -109,7 +116,7 @@ pub(crate) enum PrivacyCommand {
 impl Arguments {
     /// Reads the command line. A mistake is one line on standard error and status 2; help and version are printed.
     pub(crate) fn read() -> Result<Self, ExitCode> {
-        Self::try_parse().map_err(|error| {
+        let arguments = Self::try_parse().map_err(|error| {
             let shown = error.kind();
             if !error.use_stderr() || shown == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 // Nothing is left to do where help cannot be printed.
@@ -119,8 +126,29 @@ impl Arguments {
             let json = std::env::args_os().any(|argument| argument == "--json");
             output::usage(json, &one_line(&error.render().to_string()));
             ExitCode::from(2)
-        })
+        })?;
+        match arguments.command {
+            Command::Chat { command: None, .. } if arguments.json || !is_typed_in() => {
+                Err(missing_chat_command())
+            }
+            _ => Ok(arguments),
+        }
     }
+}
+
+/// Whether somebody sits there who types and reads.
+fn is_typed_in() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// `chat` without a command where nobody types: its help, as for the other commands.
+fn missing_chat_command() -> ExitCode {
+    let mut command = Arguments::command();
+    command.build();
+    if let Some(chat) = command.find_subcommand_mut("chat") {
+        eprint!("{}", chat.render_help());
+    }
+    ExitCode::from(2)
 }
 
 /// clap's message without its usage lines: "error: …".

@@ -1,7 +1,10 @@
 //! `chat`: conversations, their turns and their words.
 
 mod delete;
+mod interrupt;
+mod progress;
 mod show;
+mod talk;
 mod turn;
 
 use std::io::Read;
@@ -12,7 +15,7 @@ use serde_json::json;
 use store::{ConversationId, Format, MessageId, NewConversation, WhenFull};
 
 use crate::app::{App, now_ms};
-use crate::arguments::{ChatCommand, ExportFormat, FullContext, TurnFlags};
+use crate::arguments::{ChatCommand, ExportFormat, FullContext, TalkFlags, TurnFlags};
 use crate::error::{Error, Result};
 use crate::output::Output;
 
@@ -64,6 +67,23 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
             };
             turn::run(&app(data_dir, &flags)?, turn, output)
         }
+        ChatCommand::Continue {
+            conversation,
+            message,
+            flags,
+        } => {
+            let app = app(data_dir, &flags)?;
+            let conversation = conversation.into();
+            let turn = Turn::Continue {
+                message: match message {
+                    Some(message) => message.into(),
+                    None => leaf(&app, &conversation)?,
+                },
+                conversation,
+                options: options(&flags),
+            };
+            turn::run(&app, turn, output)
+        }
         ChatCommand::Compact {
             conversation,
             flags,
@@ -80,6 +100,19 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
         }
         other => run_without_model(other, &App::open(data_dir, None)?, output),
     }
+}
+
+/// A conversation that somebody types in.
+pub(crate) fn talk(flags: TalkFlags, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
+    talk::run(&app(data_dir, &flags.turn)?, flags, output)
+}
+
+/// The end of the branch that was used last.
+fn leaf(app: &App, id: &ConversationId) -> Result<MessageId> {
+    let conversation = app.history().conversation(id)?;
+    conversation.active_leaf.ok_or_else(|| {
+        Error::InvalidArgument("nothing has been said in this conversation; send a message".into())
+    })
 }
 
 /// The data folder, with the engine as the flags want it.
@@ -101,6 +134,13 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
         ChatCommand::Model { conversation, name } => {
             set_model(app, &conversation.into(), &name, output)
         }
+        ChatCommand::Rename {
+            conversation,
+            title,
+        } => rename(app, &conversation.into(), &title, output),
+        ChatCommand::System { conversation, text } => {
+            set_system(app, &conversation.into(), &words(text)?, output)
+        }
         ChatCommand::List => show::list(app, output),
         ChatCommand::Search { text } => search(app, &text, output),
         ChatCommand::Delete { conversation } => {
@@ -113,6 +153,7 @@ fn run_without_model(command: ChatCommand, app: &App, output: &Output) -> Result
         ChatCommand::Send { .. }
         | ChatCommand::Edit { .. }
         | ChatCommand::Regenerate { .. }
+        | ChatCommand::Continue { .. }
         | ChatCommand::Compact { .. }
         | ChatCommand::DropOldest { .. } => {
             unreachable!("a turn needs a model")
@@ -132,7 +173,7 @@ fn shorten(
         how,
         options: options(flags),
     };
-    turn::run(&App::open(data_dir, flags.threads)?, turn, output)
+    turn::run(&app(data_dir, flags)?, turn, output)
 }
 
 fn options(flags: &TurnFlags) -> TurnOptions {
@@ -181,6 +222,28 @@ fn new(app: &App, system: Option<String>, model: Option<String>, output: &Output
     output.line(&json!({ "conversation": conversation.id }), || {
         conversation.id.to_string()
     })
+}
+
+fn rename(app: &App, id: &ConversationId, title: &str, output: &Output) -> Result<()> {
+    let title = title.trim();
+    if title.is_empty() {
+        return Err(Error::InvalidArgument(
+            "the title is empty; write something".into(),
+        ));
+    }
+    app.history().rename(id, title)?;
+    let title = app.history().conversation(id)?.title;
+    output.line(&json!({ "conversation": id, "title": title }), || {
+        format!("{id}  {title}")
+    })
+}
+
+fn set_system(app: &App, id: &ConversationId, text: &str, output: &Output) -> Result<()> {
+    app.history().set_system_prompt(id, text)?;
+    output.line(
+        &json!({ "conversation": id, "system_prompt": text }),
+        || id.to_string(),
+    )
 }
 
 fn when_full(app: &App, id: &ConversationId, what: FullContext, output: &Output) -> Result<()> {
@@ -238,6 +301,9 @@ fn export(
             serde_json::from_str(&text).map_err(|error| Error::Internal(error.to_string()))?;
         return output.object(&value);
     }
-    output.text(text.strip_suffix('\n').unwrap_or(&text))?;
-    output.text("\n")
+    let text = format!("{}\n", text.strip_suffix('\n').unwrap_or(&text));
+    match format {
+        Format::Json => output.json_text(&text),
+        Format::Markdown => output.text(&text),
+    }
 }

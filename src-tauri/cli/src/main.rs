@@ -15,8 +15,8 @@ mod models;
 mod output;
 mod passphrase;
 mod privacy;
+mod visible;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
@@ -24,6 +24,7 @@ use tracing_subscriber::EnvFilter;
 use crate::arguments::{Arguments, Command};
 use crate::error::Result;
 use crate::output::Output;
+use crate::visible::VisibleWriter;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::read() {
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     log_to_stderr();
-    let output = Output::new(arguments.json);
+    let output = Output::new(arguments.json, arguments.raw);
     match run(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,7 +48,14 @@ fn run(arguments: Arguments, output: &Output) -> Result<()> {
     } = arguments;
     match command {
         Command::Models { command } => models::run(command, data_dir, output),
-        Command::Chat { command } => chat::run(command, data_dir, output),
+        Command::Chat {
+            command: Some(command),
+            ..
+        } => chat::run(command, data_dir, output),
+        Command::Chat {
+            command: None,
+            talk,
+        } => chat::talk(talk, data_dir, output),
         Command::Engine { command } => engine::run(command, data_dir, output),
         Command::Cache { command } => cache::run(command, data_dir, output),
         Command::Privacy { command } => privacy::run(command, data_dir, output),
@@ -60,8 +68,9 @@ fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| VisibleWriter(std::io::stderr()))
+        // Names of models and files stand in them.
+        .with_ansi(false)
         .without_time()
         .compact()
         .init();

@@ -1,4 +1,5 @@
-//! Standard output and standard error: text to read, or one JSON object a line.
+//! Standard output and standard error: text to read, or one JSON object a line. What others wrote is made
+//! [`visible`] on the way.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -6,19 +7,29 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::visible::{visible, visible_json};
 
 /// Where a command prints.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) json: bool,
+    /// Text is sent as it is.
+    raw: bool,
+    is_terminal: bool,
     /// Quiet lines are dimmed.
     dims: bool,
 }
 
 impl Output {
-    pub(crate) fn new(json: bool) -> Self {
-        let dims = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { json, dims }
+    /// With `raw` text goes as it is to whatever is not a terminal.
+    pub(crate) fn new(json: bool, raw: bool) -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        Self {
+            json,
+            raw: raw && !is_terminal,
+            is_terminal,
+            dims: is_terminal && std::env::var_os("NO_COLOR").is_none(),
+        }
     }
 
     /// One thing: `value` with `--json`, otherwise what `text` makes of it, on lines of its own.
@@ -26,7 +37,7 @@ impl Output {
         if self.json {
             self.object(value)
         } else {
-            write(&format!("{}\n", text()))
+            self.text(&format!("{}\n", text()))
         }
     }
 
@@ -34,19 +45,31 @@ impl Output {
     pub(crate) fn object(&self, value: &impl Serialize) -> Result<()> {
         let line =
             serde_json::to_string(value).map_err(|error| Error::Internal(error.to_string()))?;
-        write(&format!("{line}\n"))
+        self.json_text(&format!("{line}\n"))
     }
 
-    /// Text as it is, at once.
+    /// JSON of several lines or one.
+    pub(crate) fn json_text(&self, json: &str) -> Result<()> {
+        // Elsewhere it is read by programs, to which it says the same.
+        match self.is_terminal {
+            true => write(&visible_json(json)),
+            false => write(json),
+        }
+    }
+
+    /// Text, at once.
     pub(crate) fn text(&self, text: &str) -> Result<()> {
-        write(text)
+        match self.raw {
+            true => write(text),
+            false => write(&visible(text)),
+        }
     }
 
     /// A line that stays in the background.
     pub(crate) fn quiet(&self, text: &str) -> Result<()> {
         match self.dims {
-            true => write(&format!("\x1b[2m{text}\x1b[0m\n")),
-            false => write(&format!("{text}\n")),
+            true => write(&format!("\x1b[2m{}\x1b[0m\n", visible(text))),
+            false => self.text(&format!("{text}\n")),
         }
     }
 
@@ -75,7 +98,7 @@ fn report(json: bool, code: &str, message: &str) {
         ));
     }
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    eprintln!("error: {line}");
+    eprintln!("error: {}", visible(&line));
 }
 
 fn write(text: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A reply that was cut, by whatever, and continued equals the one that was not.
 
 use engine::TurnEvent;
-use store::{MessageId, MessageState, Sampling, TokenRow};
+use store::{Format, MessageState, Sampling, TokenRow};
 use tests::{Chat, Cli, Outcome, Subject};
 
 /// The reply is at most this long.
@@ -34,11 +34,6 @@ fn cut_and_continued(chat: &mut Chat, whole: &Outcome, cut: u32) -> (Outcome, Ou
     (stopped, continued)
 }
 
-fn is_found(chat: &Chat, reply: &MessageId, text: &str) -> bool {
-    let hits = chat.history().search(text, 100).expect("search");
-    hits.iter().any(|hit| hit.message == *reply)
-}
-
 #[test]
 fn a_reply_cut_anywhere_and_continued_equals_the_one_that_was_not_cut() {
     let mut num_halves = 0;
@@ -60,16 +55,23 @@ fn a_reply_cut_anywhere_and_continued_equals_the_one_that_was_not_cut() {
     assert!(num_halves > 10, "{num_halves}");
 }
 
+/// A stop string: characters of several tokens.
+fn middle_of(text: &str) -> String {
+    let num_chars = text.chars().count();
+    assert!(num_chars > 5, "{text:?}");
+    text.chars().skip(num_chars / 2).take(3).collect()
+}
+
 #[test]
 fn a_stop_string_over_the_cut_ends_the_reply_as_without_the_cut() {
     let mut chat = Chat::new(Subject::Real);
     chat.max_tokens = MOST;
-    let free = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
-    assert!(free.text.contains("世界。编"), "{:?}", free.text);
-    with_stops(&chat, &["世界。编", "很无聊"]);
+    let free = chat.say(&format!("Repeat exactly: {}", WORDS[1]));
+    let stop = middle_of(&free.text);
+    with_stops(&chat, &[&stop, "🔥x"]);
     let whole = chat.regenerate(&free.message);
     assert_eq!(whole.state, MessageState::Complete);
-    assert!(!whole.text.contains("世界"), "{:?}", whole.text);
+    assert!(whole.ids.len() > 4 && !whole.text.contains(&stop));
     for cut in 1..whole.ids.len() as u32 {
         let (stopped, continued) = cut_and_continued(&mut chat, &whole, cut);
         assert_eq!(stopped.state, MessageState::Length);
@@ -85,36 +87,39 @@ fn a_stop_string_over_the_cut_ends_the_reply_as_without_the_cut() {
 fn a_reply_that_was_stored_with_half_a_character_is_whole_when_it_goes_on() {
     let mut chat = Chat::new(Subject::Real);
     chat.max_tokens = MOST;
-    let whole = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
-    let cut = (1..whole.ids.len())
-        .find(|&cut| {
-            chat.max_tokens = cut as u32;
-            let stopped = chat.regenerate(&whole.message);
-            // As an earlier version left it.
-            let row = TokenRow {
-                tokenizer: Subject::Real.tokenizer(),
-                ids: stopped.ids,
-            };
-            let text = format!("{}\u{fffd}", stopped.text);
+    let whole = chat.say(&format!("Repeat exactly: {}", WORDS[1]));
+    let mut num_broken = 0;
+    for cut in 1..7 {
+        chat.max_tokens = cut;
+        let stopped = chat.regenerate(&whole.message);
+        // As an earlier version left it.
+        let text = chat.decoded(&stopped.ids);
+        num_broken += usize::from(text.ends_with('\u{fffd}'));
+        let row = TokenRow {
+            tokenizer: Subject::Real.tokenizer(),
+            ids: stopped.ids,
+        };
+        {
             let mut history = chat.history();
-            history.reopen_reply(&stopped.message, &text).expect("open");
+            history
+                .reopen_reply(&stopped.message, &text, None, &row)
+                .expect("open");
             history
                 .finish_reply(&stopped.message, &text, &row, MessageState::Stopped, None)
                 .expect("stored");
-            drop(history);
-            chat.max_tokens = MOST - cut as u32;
-            let healed = chat.go_on(&stopped.message);
-            assert_eq!(healed.text, whole.text, "cut at {cut}");
-            assert!(is_found(&chat, &healed.message, "世界"));
-            cut == 6
-        })
-        .expect("a long reply");
-    assert_eq!(cut, 6);
+        }
+        chat.max_tokens = MOST - cut;
+        let healed = chat.go_on(&stopped.message);
+        assert_eq!(healed.text, whole.text, "cut at {cut}");
+        let exported = chat.history().export(&chat.conversation, Format::Json);
+        assert!(!exported.expect("export").contains('\u{fffd}'));
+    }
+    assert!(num_broken > 2, "{num_broken}");
 }
 
 #[test]
 fn a_reply_killed_at_any_moment_and_continued_is_whole() {
-    let text = format!("Repeat exactly: {}", WORDS[0]);
+    let text = format!("Repeat exactly: {}", WORDS[1]);
     let mut chat = Chat::new(Subject::Real);
     chat.max_tokens = MOST;
     let whole = chat.say(&text);
@@ -154,8 +159,8 @@ fn a_reply_killed_at_any_moment_and_continued_is_whole() {
 fn the_window_is_told_the_text_that_a_continued_reply_begins_with() {
     let mut chat = Chat::new(Subject::Real);
     chat.max_tokens = MOST;
-    let free = chat.say(&format!("Repeat exactly: {}", WORDS[0]));
-    with_stops(&chat, &["世界。编"]);
+    let free = chat.say(&format!("Repeat exactly: {}", WORDS[1]));
+    with_stops(&chat, &[&middle_of(&free.text)]);
     chat.max_tokens = 5;
     let stopped = chat.regenerate(&free.message);
     chat.max_tokens = MOST;

@@ -6,6 +6,27 @@ use kernels::KvFormat;
 
 use super::sampling::{self, SamplingFlags};
 
+/// What a conversation that is typed in begins with.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TalkFlags {
+    /// Conversation to go on with (default: a new one)
+    #[arg(long, value_name = "CONV")]
+    pub(crate) conversation: Option<String>,
+    /// Model to talk to (default: the conversation's, or the default model)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// System prompt of a new conversation
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        conflicts_with = "conversation"
+    )]
+    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) turn: TurnFlags,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChatCommand {
     /// Start a conversation
@@ -52,6 +73,16 @@ pub(crate) enum ChatCommand {
         #[command(flatten)]
         flags: TurnFlags,
     },
+    /// Have a reply that was stopped or cut off go on
+    Continue {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        /// The reply (default: the end of the branch that was used last)
+        #[arg(value_name = "MSG")]
+        message: Option<String>,
+        #[command(flatten)]
+        flags: TurnFlags,
+    },
     /// Go on in a new branch that begins with a summary of the earlier turns; the full one stays
     Compact {
         #[arg(value_name = "CONV")]
@@ -77,6 +108,21 @@ pub(crate) enum ChatCommand {
         #[arg(value_name = "CONV")]
         conversation: String,
         what: FullContext,
+    },
+    /// Give a conversation another title
+    Rename {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        #[arg(allow_hyphen_values = true)]
+        title: String,
+    },
+    /// Give a conversation another system prompt; its next turn reads everything again
+    System {
+        #[arg(value_name = "CONV")]
+        conversation: String,
+        /// The system prompt, empty for none; `-` reads it from standard input
+        #[arg(allow_hyphen_values = true)]
+        text: String,
     },
     /// Print a conversation: the branch used last, or with --json every message
     Show {

@@ -15,7 +15,8 @@ fn a_text_may_begin_with_a_hyphen_and_flags_stay_flags() {
         let words = ["reprise-cli", "chat", "send", "c"].iter().chain(words);
         match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
             Ok(Command::Chat {
-                command: ChatCommand::Send { text, flags, .. },
+                command: Some(ChatCommand::Send { text, flags, .. }),
+                ..
             }) => (text, flags.greedy),
             other => panic!("{other:?}"),
         }

@@ -49,7 +49,7 @@ pub(super) fn list(app: &App, output: &Output) -> Result<()> {
     })
 }
 
-fn title(conversation: &Conversation) -> &str {
+pub(super) fn title(conversation: &Conversation) -> &str {
     match conversation.title.as_str() {
         "" => "(no message yet)",
         title => title,

@@ -1,63 +1,42 @@
 //! One turn: its events as they happen, and Ctrl-C.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-
-use engine::{ContextChoice, Engine, Shorten, TooLong, Turn, TurnEvent};
+use engine::{ContextChoice, Shorten, TooLong, Turn, TurnEvent};
 use store::{ConversationId, MessageState, Prefill, TurnStats};
 
+use super::interrupt::stoppable;
+use super::progress::Progress;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::output::{Output, grouped, milliseconds};
 
-/// Whether Ctrl-C was pressed.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// What wakes the thread that stops a turn.
-enum Wake {
-    Interrupted,
-    Ended,
-}
-
-/// Does the turn and prints its events. Ctrl-C stops it through the engine, which keeps what was shown.
+/// Does the turn and prints its events; then the engine has saved and ended. Ctrl-C stops it through the engine, which keeps
+/// what was shown.
 pub(super) fn run(app: &App, turn: Turn, output: &Output) -> Result<()> {
     let engine = app.engine()?;
     let conversation = turn.conversation().clone();
     let events = engine.submit(turn);
-    // Only now: before, Ctrl-C ends the process and there is nothing to keep.
-    let (wake, woken) = channel();
-    catch_interrupt(wake.clone())?;
-    let shown = std::thread::scope(|scope| {
-        scope.spawn(|| stop_when_woken(engine, &conversation, woken));
+    let (shown, was_interrupted) = stoppable(engine, &conversation, || {
         let shown = show(events, &conversation, output);
-        // The thread may have ended on its own.
-        let _ = wake.send(Wake::Ended);
+        engine.shutdown();
         shown
-    });
-    engine.shutdown();
-    if INTERRUPTED.load(Ordering::SeqCst) {
-        return Err(Error::Interrupted);
+    })?;
+    match was_interrupted {
+        true => Err(Error::Interrupted),
+        false => shown,
     }
-    shown
 }
 
-fn catch_interrupt(wake: Sender<Wake>) -> Result<()> {
-    ctrlc::set_handler(move || {
-        // The second time nobody wants to wait; the words are in history already.
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        // Without a listener the turn has ended.
-        let _ = wake.send(Wake::Interrupted);
-    })
-    .map_err(|error| Error::Internal(format!("Ctrl-C cannot be caught: {error}")))
-}
-
-fn stop_when_woken(engine: &Engine, conversation: &ConversationId, woken: Receiver<Wake>) {
-    if let Ok(Wake::Interrupted) = woken.recv()
-        && let Err(error) = engine.cancel(conversation.clone())
-    {
-        tracing::debug!(%error, "nothing to stop");
+/// Does the turn and prints its events, with more to come. Says whether Ctrl-C stopped it.
+pub(super) fn one_of_many(app: &App, turn: Turn, output: &Output) -> Result<bool> {
+    let engine = app.engine()?;
+    let conversation = turn.conversation().clone();
+    let events = engine.submit(turn);
+    let (shown, was_interrupted) = stoppable(engine, &conversation, || {
+        show(events, &conversation, output)
+    })?;
+    match shown {
+        Err(Error::Turn { code, .. }) if was_interrupted && code == "stopped" => Ok(true),
+        shown => shown.map(|()| was_interrupted),
     }
 }
 
@@ -67,7 +46,9 @@ fn show(
     output: &Output,
 ) -> Result<()> {
     let mut wrote_text = false;
+    let progress = Progress::new(output.json);
     for event in events {
+        progress.see(&event);
         match event {
             TurnEvent::Error { code, message } => {
                 end_line(wrote_text, output)?;
@@ -110,6 +91,13 @@ fn show(
                 end_line(wrote_text, output)?;
                 wrote_text = false;
                 output.quiet(&shortened(how, turns, left_out))?;
+            }
+            // A reply that goes on reads as a whole.
+            TurnEvent::Started {
+                reply: Some(reply), ..
+            } if reply.state == MessageState::Generating && !reply.text.is_empty() => {
+                wrote_text = true;
+                output.text(&reply.text)?;
             }
             TurnEvent::Started { .. }
             | TurnEvent::Shortening { .. }

@@ -1,0 +1,82 @@
+//! Ctrl-C, and polite requests to end: the reply that is being written stops, and what was shown is kept.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use engine::Engine;
+use store::ConversationId;
+
+use crate::error::{Error, Result};
+
+/// Status of a process that was interrupted: 128 + SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// The turn that runs, and whether somebody wants it to end. A signal handler has no other place to look.
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+
+struct Running {
+    wake: Sender<Wake>,
+    is_interrupted: bool,
+}
+
+/// What wakes the thread that stops a turn.
+enum Wake {
+    Interrupted,
+    Ended,
+}
+
+/// Does something while Ctrl-C stops the turn of `conversation` through the engine. Also says whether it was pressed.
+pub(super) fn stoppable<T>(
+    engine: &Engine,
+    conversation: &ConversationId,
+    work: impl FnOnce() -> T,
+) -> Result<(T, bool)> {
+    let (wake, woken) = channel();
+    *running() = Some(Running {
+        wake: wake.clone(),
+        is_interrupted: false,
+    });
+    catch()?;
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| stop_when_woken(engine, conversation, woken));
+        let done = work();
+        // The thread may have ended on its own.
+        let _ = wake.send(Wake::Ended);
+        done
+    });
+    let was_interrupted = running().take().is_some_and(|turn| turn.is_interrupted);
+    Ok((done, was_interrupted))
+}
+
+fn running() -> MutexGuard<'static, Option<Running>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From the first turn on; before, Ctrl-C ends the process and there is nothing to keep.
+fn catch() -> Result<()> {
+    static CAUGHT: OnceLock<Result<(), String>> = OnceLock::new();
+    CAUGHT
+        .get_or_init(|| ctrlc::set_handler(interrupt).map_err(|error| error.to_string()))
+        .clone()
+        .map_err(|error| Error::Internal(format!("Ctrl-C cannot be caught: {error}")))
+}
+
+fn interrupt() {
+    match &mut *running() {
+        Some(turn) if !turn.is_interrupted => {
+            turn.is_interrupted = true;
+            // Without a listener the turn has ended.
+            let _ = turn.wake.send(Wake::Interrupted);
+        }
+        // The second time nobody wants to wait; the words are in history already.
+        _ => std::process::exit(INTERRUPTED),
+    }
+}
+
+fn stop_when_woken(engine: &Engine, conversation: &ConversationId, woken: Receiver<Wake>) {
+    if let Ok(Wake::Interrupted) = woken.recv()
+        && let Err(error) = engine.cancel(conversation.clone())
+    {
+        tracing::debug!(%error, "nothing to stop");
+    }
+}
