@@ -56,8 +56,8 @@ pub(super) fn run(app: &App, flags: TalkFlags, output: &Output) -> Result<()> {
     if let Some(model) = flags.model {
         talk.choose(&model)?;
     }
-    // Said before anything is typed in vain.
-    app.model_path(talk.model_name()?.as_deref())?;
+    // That there is none is said before anything is typed in vain; one that is gone is stood in for.
+    app.model_path(None)?;
     let mut editor = Editor::new(talk.said_before()?)?;
     output.quiet("/help says what can be typed; Ctrl-D leaves")?;
     let left = talk.converse(&mut editor);
@@ -243,7 +243,7 @@ impl Talk<'_> {
 
     /// From now on, here and in the conversations that begin here.
     fn choose(&mut self, name: &str) -> Result<()> {
-        self.app.model_path(Some(name))?;
+        self.app.require_model(name)?;
         if let Some(id) = &self.conversation {
             self.app.history().set_model(id, Some(name))?;
         }
