@@ -6,14 +6,22 @@ use crate::support::{Folder, long_text, string};
 fn a_refused_message_is_told_which_commands_go_on() {
     let folder = Folder::with_model();
     let id = folder.conversation();
-    folder.send(&id, "hello world");
-    let far_too_long = long_text().repeat(40);
-    let output = folder.run(&["chat", "send", &id, &far_too_long]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    folder.send(&id, &long_text().repeat(10));
+    let refused = |text: &str| {
+        let output = folder.run(&["chat", "send", &id, text]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let told = refused(&long_text().repeat(10));
     for command in ["compact", "drop-oldest"] {
         assert!(told.contains(&format!("`chat {command} {id}`")), "{told}");
     }
+    // No shorter branch has room for what does not fit by itself.
+    let told = refused(&long_text().repeat(40));
+    assert!(
+        !told.contains("compact") && told.contains("`chat new`"),
+        "{told}"
+    );
 }
 
 #[test]

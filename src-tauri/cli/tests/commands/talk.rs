@@ -86,6 +86,7 @@ fn ctrl_c_stops_a_reply_which_keeps_what_was_shown_and_goes_on() {
     talk.wait_for(PROMPT);
     talk.press("\x03");
     talk.wait_for("Ctrl-D, to leave");
+    talk.wait_for(PROMPT);
     talk.press("\x03");
     let (status, seen) = talk.end();
     assert!(status.success(), "{seen}");
