@@ -1,11 +1,13 @@
 import { tick } from 'svelte';
 import type { App } from '../state/app.svelte';
+import { walkMessages, walkParts } from './walk';
 
 /** The keys that work anywhere in the window. */
 export function handleShortcut(event: KeyboardEvent, app: App): void {
   if (event.defaultPrevented) return;
   const command = event.ctrlKey || event.metaKey;
   if (event.key === 'Escape') return escape(event, app);
+  if (walkParts(event) || walkMessages(event, app)) return event.preventDefault();
   const key = event.key.toLowerCase();
   // The window would be made anew, and with it what is written in it.
   if ((event.key === 'F5' || (command && key === 'r')) && app.holdsWords) return event.preventDefault();
@@ -69,6 +71,8 @@ export const KEYS: readonly (readonly [keys: string, what: string])[] = [
   ['↑', 'Edit your last message, from an empty field'],
   ['Ctrl Enter', 'Save an edited reply'],
   ['← →', 'Turn to another branch, on its arrows'],
+  ['Alt ↑ ↓', 'To the message before or after'],
+  ['F6', 'To the next part of the window'],
   ['F2, Del', 'Rename or delete, in the list'],
 ];
 

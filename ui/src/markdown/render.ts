@@ -42,6 +42,9 @@ export const marked = new Marked({
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
       return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
     },
+    checkbox({ checked }) {
+      return `<input type="checkbox" disabled aria-label="${checked ? 'Done' : 'To do'}"${checked ? ' checked' : ''}> `;
+    },
     paragraph({ tokens }) {
       return `<p dir="auto">${this.parser.parseInline(tokens)}</p>`;
     },

@@ -1,5 +1,6 @@
 // Drives the built interface in Chromium against the fake backend, then takes the pictures.
 // Arguments: words that the names of the scenarios to run contain.
+import { access } from './access.mjs';
 import { hands } from './hands.mjs';
 import { manners } from './manners.mjs';
 import { scenarios } from './scenarios.mjs';
@@ -18,7 +19,7 @@ const server = await serve();
 const browser = await launch();
 let [passed, failed] = [0, 0];
 try {
-  for (const [name, scenario] of Object.entries({ ...scenarios, ...hands, ...manners })) {
+  for (const [name, scenario] of Object.entries({ ...scenarios, ...hands, ...manners, ...access })) {
     if (only.length && !only.some((word) => name.includes(word))) continue;
     const problem = await attempt(scenario);
     console.log(`${problem ? 'FAILED' : 'ok    '} ${name}`);
@@ -37,8 +38,8 @@ try {
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);
 
-async function attempt({ fake, run, viewport = { width: 1200, height: 820 } }) {
-  const context = await browser.newContext({ viewport, reducedMotion: 'reduce' });
+async function attempt({ fake, run, viewport = { width: 1200, height: 820 }, colorScheme = 'light', forcedColors = 'none' }) {
+  const context = await browser.newContext({ viewport, colorScheme, forcedColors, reducedMotion: 'reduce' });
   const page = await context.newPage();
   page.setDefaultTimeout(10_000);
   const errors = [];
