@@ -11,10 +11,12 @@
 //! folder, the system's package database (asked for aloud) and the application's data folder (the model).
 
 mod arrows;
+mod forecast;
 mod gpu_check;
 mod kernels;
 mod model;
 mod process;
+mod progress;
 mod run;
 mod setup;
 mod steps;

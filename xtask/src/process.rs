@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::Result;
 
@@ -10,6 +11,9 @@ use crate::Result;
 pub(crate) const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
 /// The Python launcher's name differs too.
 pub(crate) const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
+
+/// Between two looks at what a process has done.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// Runs to the end with inherited output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
@@ -20,6 +24,22 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         Ok(())
     } else {
         Err(format!("`{}` ended with {status}", shown(command)))
+    }
+}
+
+/// Runs to the end with inherited output, and looks at how far it is now and then.
+pub(crate) fn watched(command: &mut Command, mut look: impl FnMut()) -> Result<()> {
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start `{}`: {error}", shown(command)))?;
+    loop {
+        let ended = child.try_wait().map_err(|error| error.to_string())?;
+        look();
+        match ended {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("`{}` ended with {status}", shown(command))),
+            None => std::thread::sleep(BETWEEN_LOOKS),
+        }
     }
 }
 

@@ -1,16 +1,25 @@
 //! `cargo xtask run`: ready the machine, build what is needed, open the window.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::forecast::{Found, forecast, no_display};
 use crate::workspace::{Workspace, data_folder};
 use crate::{Result, model, process, setup, ui};
 
 /// Builds and runs the app, handing it `args`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    setup::setup(false)?;
+    let variable = |name| std::env::var(name).ok();
+    let (display, wayland) = (variable("DISPLAY"), variable("WAYLAND_DISPLAY"));
+    let is_linux = cfg!(target_os = "linux");
+    if let Some(reason) = no_display(is_linux, display.as_deref(), wayland.as_deref()) {
+        return Err(reason);
+    }
+    let data = chosen_data_folder(args)?;
     let workspace = Workspace::open()?;
-    model::fetch(&chosen_data_folder(args)?)?;
+    say_what_comes(&workspace, &data);
+    setup::setup(false)?;
+    model::fetch(&data)?;
     ui::install(&workspace)?;
     ui::build(&workspace)?;
     process::run(
@@ -21,15 +30,23 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             .args(["--features", "reprise/custom-protocol"]),
     )?;
     let app = workspace.binary("release", "reprise");
-    if no_display() {
-        return Err(format!(
-            "the app is built, but there is no display to open its window on. Run {} in a desktop session, \
-             or `xvfb-run -a cargo xtask run`",
-            app.display()
-        ));
-    }
     println!("Opening {}", app.display());
     process::run(Command::new(app).args(args))
+}
+
+/// Says what will be done, and about how long it takes, before it begins.
+fn say_what_comes(workspace: &Workspace, data: &Path) {
+    let found = Found {
+        missing_packages: setup::missing(false).len(),
+        model: model::is_there(data),
+        ui: workspace.ui().join("node_modules").is_dir(),
+        app: workspace.binary("release", "reprise").is_file(),
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("Before the window opens, this");
+    for line in forecast(found, model::BYTES, processors) {
+        println!("  - {line}");
+    }
 }
 
 /// The folder the app will use: the one of `--data-dir` if it is handed on, else the platform's.
@@ -47,13 +64,6 @@ fn chosen_data_folder(args: &[String]) -> Result<PathBuf> {
         }
     }
     data_folder()
-}
-
-fn no_display() -> bool {
-    cfg!(target_os = "linux")
-        && ["DISPLAY", "WAYLAND_DISPLAY"]
-            .iter()
-            .all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
 }
 
 #[cfg(test)]

@@ -8,14 +8,14 @@ use crate::{Result, process};
 const NODE_MAJOR: u32 = 20;
 
 /// A system package and the reason for it.
-struct Package {
+pub(crate) struct Package {
     name: &'static str,
     why: &'static str,
     needed: fn() -> bool,
 }
 
 /// What building and running the window takes.
-const BUILD: [Package; 6] = [
+static BUILD: [Package; 6] = [
     Package {
         name: "libwebkit2gtk-4.1-dev",
         why: "the system web view that draws the window",
@@ -49,7 +49,7 @@ const BUILD: [Package; 6] = [
 ];
 
 /// What the tests take on top.
-const TEST: [Package; 4] = [
+static TEST: [Package; 4] = [
     Package {
         name: "xvfb",
         why: "a display without a screen, for the window tests",
@@ -78,12 +78,7 @@ pub(crate) fn setup(tests: bool) -> Result<()> {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
-    let extra: &[Package] = if tests { &TEST } else { &[] };
-    let missing: Vec<&Package> = BUILD
-        .iter()
-        .chain(extra)
-        .filter(|package| (package.needed)())
-        .collect();
+    let missing = missing(tests);
     if missing.is_empty() {
         return Ok(());
     }
@@ -102,6 +97,16 @@ pub(crate) fn setup(tests: bool) -> Result<()> {
             package.name
         )),
     }
+}
+
+/// The system packages that are not there; with `tests`, those of the tests as well.
+pub(crate) fn missing(tests: bool) -> Vec<&'static Package> {
+    if !cfg!(target_os = "linux") {
+        return Vec::new();
+    }
+    let extra: &[Package] = if tests { &TEST } else { &[] };
+    let all = BUILD.iter().chain(extra);
+    all.filter(|package| (package.needed)()).collect()
 }
 
 /// The browser for the UI's tests: the one named by `CHROMIUM`, else the first known name on the path.
