@@ -55,6 +55,7 @@ fn main() {
         "set_zoom",
         "app_info",
         "open_link",
+        "page_drawn",
     ]);
     if let Err(error) =
         tauri_build::try_build(tauri_build::Attributes::new().app_manifest(manifest))

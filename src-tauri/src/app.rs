@@ -1,7 +1,7 @@
 //! What the commands work on: the data folder, the history, the engine.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,15 +18,9 @@ use crate::commands::view;
 /// engine saves and ends, then the history closes, then the folder is free.
 pub(crate) struct App {
     pub(crate) engine: Engine,
-    /// Lets `reprise-cli engine` ask for memory; without it, nobody can. After the engine: who waits for an answer then
-    /// gets one, and this does not wait for them.
-    _control: Option<Control>,
     history: Mutex<History>,
     pub(crate) data: Arc<DataFolder>,
 }
-
-/// How long a start waits for another one that is just ending, and saves what it has.
-const HANDOVER: Duration = Duration::from_secs(5);
 
 /// How long a deletion can be undone: longer than the window offers it.
 const UNDO: Duration = Duration::from_secs(12);
@@ -38,13 +32,8 @@ impl App {
         let threads = EngineConfig::threads_beside_a_window();
         let folder = data.path().to_owned();
         let engine = Engine::spawn(EngineProcess::beside(folder, threads, passphrase)?)?;
-        let control = engine
-            .listen(data.path())
-            .inspect_err(|error| tracing::warn!(%error, "memory cannot be asked for from outside"))
-            .ok();
         let app = Self {
             engine,
-            _control: control,
             history,
             data,
         };
@@ -100,6 +89,8 @@ impl App {
 /// so that this is what it manages, and closing takes the application out.
 pub(crate) struct Running {
     state: Mutex<State>,
+    /// Lets other processes ask for memory and for the window; without it, nobody can.
+    control: Mutex<Option<Control>>,
     data: Arc<DataFolder>,
 }
 
@@ -111,17 +102,23 @@ enum State {
 }
 
 impl Running {
-    /// Takes the data folder; the application is open unless a passphrase is needed first.
-    pub(crate) fn open(data_dir: Option<PathBuf>) -> Result<Self, ApiError> {
-        let data = Arc::new(DataFolder::open_when_free(data_dir, HANDOVER)?);
+    /// Opens a data folder that this process has taken; the application is open unless a passphrase is needed first.
+    pub(crate) fn open(data: DataFolder) -> Result<Self, ApiError> {
+        let data = Arc::new(data);
         let state = match History::unlocked_by(&data.history_path())? {
             Some(Unlocks::Passphrase) => State::Locked,
             _ => State::Open(Arc::new(App::open(Arc::clone(&data), None)?)),
         };
         Ok(Self {
             state: Mutex::new(state),
+            control: Mutex::new(None),
             data,
         })
+    }
+
+    /// Keeps what listens to other processes, for as long as this runs.
+    pub(crate) fn keep(&self, control: Control) {
+        *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     }
 
     /// The data folder.
@@ -164,6 +161,9 @@ impl Running {
             // A command on another thread may hold the application for a moment longer; the engine need not wait for it.
             app.engine.shutdown();
         }
+        // After the engine: who waits for an answer has one, and this does not wait for them.
+        let control = self.control.lock().map(|mut control| control.take());
+        drop(control);
     }
 }
 

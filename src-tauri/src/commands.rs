@@ -7,6 +7,7 @@ pub(crate) mod conversations;
 mod links;
 mod memory;
 mod models;
+mod page;
 mod privacy;
 mod turns;
 pub(crate) mod view;
@@ -69,6 +70,7 @@ pub(crate) fn handler() -> impl Fn(Invoke) -> bool + Send + Sync + 'static {
         view::set_zoom,
         about::app_info,
         links::open_link,
+        page::page_drawn,
     ]
 }
 
@@ -93,6 +95,23 @@ mod tests {
             .filter(|line| !line.trim().is_empty())
             .filter_map(name)
             .collect()
+    }
+
+    /// The commands that the UI's backend calls, in the order of its lines.
+    fn called() -> Vec<String> {
+        let source = include_str!("../../ui/src/backend/tauri.ts");
+        let calls = ["call('", "turn('"].map(|call| source.split(call).skip(1));
+        let name = |rest: &str| rest.split('\'').next().map(str::to_owned);
+        calls.into_iter().flatten().filter_map(name).collect()
+    }
+
+    #[test]
+    fn every_command_is_a_method_of_the_backend_and_every_method_a_command() {
+        let mut handled = listed(include_str!("commands.rs"), "generate_handler![", "]");
+        let mut called = called();
+        handled.sort();
+        called.sort();
+        assert_eq!(handled, called);
     }
 
     #[test]

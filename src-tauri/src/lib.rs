@@ -12,6 +12,7 @@ mod arguments;
 #[cfg(test)]
 mod bindings;
 mod commands;
+mod instance;
 mod refusal;
 mod signals;
 mod window;
@@ -30,7 +31,15 @@ use crate::arguments::Arguments;
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
-    let running = match Running::open(arguments.data_dir) {
+    let running = match instance::take(arguments.data_dir) {
+        Ok(Some(data)) => Running::open(data),
+        Ok(None) => {
+            eprintln!("reprise: it is running already; its window was brought forward");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(error),
+    };
+    let running = match running {
         Ok(running) => running,
         Err(error) => return refusal::refuse(&error.message),
     };
@@ -48,6 +57,7 @@ pub fn run() -> ExitCode {
         .invoke_handler(commands::handler())
         .setup(move |tauri| {
             window::open(tauri, &folder)?;
+            instance::listen(tauri.handle().clone(), &folder);
             signals::exit_on_signal(tauri.handle().clone());
             if let Ok(app) = tauri.state::<Running>().app() {
                 std::thread::spawn(move || app.load_first_model());

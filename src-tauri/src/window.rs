@@ -2,21 +2,28 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use tauri::utils::config::Color;
-use tauri::webview::{NewWindowResponse, PageLoadEvent, WebviewWindowBuilder};
-use tauri::{Theme, Url, WebviewUrl};
+use tauri::webview::{NewWindowResponse, WebviewWindowBuilder};
+use tauri::{AppHandle, Manager, Theme, Url, WebviewUrl, WebviewWindow};
 
 /// The page's own ground in both themes (`--page` of the UI), so that nothing flashes before it is drawn.
 const LIGHT: Color = Color(0xfd, 0xfd, 0xfc, 0xff);
 const DARK: Color = Color(0x18, 0x18, 0x17, 0xff);
 
-/// Makes the window; it shows itself once its page is there.
+/// The name by which the window is found.
+const LABEL: &str = "main";
+/// When the window shows itself, whatever its page says.
+const LATEST_SHOW: Duration = Duration::from_secs(4);
+
+/// Makes the window. It shows itself when its page says that it is drawn, so that nobody looks at an empty one.
 pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> {
     // The web view's own files (no chat data among them) stay in the data folder too, closed to others like the rest.
     let webview_folder = data_folder.join("webview");
     make_private(&webview_folder)?;
-    let window = WebviewWindowBuilder::new(tauri, "main", WebviewUrl::default())
+    let window = WebviewWindowBuilder::new(tauri, LABEL, WebviewUrl::default())
         .title("Reprise")
         .inner_size(1180.0, 780.0)
         .min_inner_size(640.0, 480.0)
@@ -27,20 +34,48 @@ pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> 
         .on_navigation(is_own_page)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .on_download(|_, _| false)
-        .on_page_load(|window, load| {
-            if load.event() == PageLoadEvent::Finished
-                && let Err(error) = window.show()
-            {
-                tracing::error!(%error, "the window cannot be shown");
-            }
-        })
         .build()?;
     let ground = if matches!(window.theme(), Ok(Theme::Dark)) {
         DARK
     } else {
         LIGHT
     };
-    window.set_background_color(Some(ground))
+    window.set_background_color(Some(ground))?;
+    thread::spawn(move || {
+        thread::sleep(LATEST_SHOW);
+        show(&window);
+    });
+    Ok(())
+}
+
+/// Shows the window unless it is shown.
+pub(crate) fn show(window: &WebviewWindow) {
+    if matches!(window.is_visible(), Ok(true)) {
+        return;
+    }
+    if let Err(error) = window.show() {
+        tracing::error!(%error, "the window cannot be shown");
+    }
+}
+
+/// Brings the window forward; `raised` is called when that is done, and never where the application hangs.
+pub(crate) fn raise(handle: &AppHandle, raised: impl FnOnce() + Send + 'static) {
+    let Some(window) = handle.get_webview_window(LABEL) else {
+        return;
+    };
+    let forward = move || {
+        let brought = window
+            .unminimize()
+            .and_then(|()| window.show())
+            .and_then(|()| window.set_focus());
+        match brought {
+            Ok(()) => raised(),
+            Err(error) => tracing::warn!(%error, "the window cannot be brought forward"),
+        }
+    };
+    if let Err(error) = handle.run_on_main_thread(forward) {
+        tracing::warn!(%error, "the window cannot be brought forward");
+    }
 }
 
 fn make_private(dir: &Path) -> std::io::Result<()> {

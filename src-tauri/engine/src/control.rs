@@ -3,21 +3,22 @@
 //! One process uses a data folder at a time, so a command line cannot open it beside the application. The holder listens
 //! on a loopback port of the system's choice and writes `control.json` into the folder, for its owner's eyes only:
 //! `{"port":41234,"token":"64 hex digits"}`. A client sends one line, `TOKEN release` or `TOKEN memory`, and gets one line
-//! of JSON: an [`Answer`]. Everything else is closed without an answer. Lines, times and connections are bounded.
+//! of JSON: an [`Answer`]. `TOKEN show` asks for its window. Everything else is closed without an answer. Lines, times and
+//! connections are bounded.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::{Answer, Envelope, Request};
+use crate::request::{Answer, Request};
 use crate::{Error, Result};
 
 const FILE: &str = "control.json";
@@ -28,6 +29,10 @@ const MOST_ANSWER: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A release waits for the reply that is being written.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
+/// A window comes forward at once, or does not answer.
+const LONGEST_SHOW: Duration = Duration::from_secs(4);
+/// Commands that may wait for their answers at one time; more are closed without one.
+const MOST_WAITING: usize = 8;
 
 /// What the file holds.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +48,8 @@ pub enum Command {
     Release,
     /// Say what memory is used for.
     Memory,
+    /// Bring the window forward.
+    Show,
 }
 
 impl Command {
@@ -50,13 +57,24 @@ impl Command {
         match self {
             Self::Release => "release",
             Self::Memory => "memory",
+            Self::Show => "show",
         }
     }
 
-    fn request(self) -> Request {
+    /// What the engine is asked; nothing where it is not the engine's.
+    pub(crate) fn request(self) -> Option<Request> {
         match self {
-            Self::Release => Request::Release,
-            Self::Memory => Request::Memory,
+            Self::Release => Some(Request::Release),
+            Self::Memory => Some(Request::Memory),
+            Self::Show => None,
+        }
+    }
+
+    /// How long its answer may take.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Release | Self::Memory => LONGEST_ANSWER,
+            Self::Show => LONGEST_SHOW,
         }
     }
 }
@@ -71,8 +89,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to listen for the process that holds `folder`.
-    pub(crate) fn listen(folder: &Path, requests: Sender<Envelope>) -> std::io::Result<Self> {
+    /// Begins to listen for the process that holds `folder`. `take` hands each command on, with where its answer goes, and does
+    /// not wait for that.
+    ///
+    /// # Errors
+    /// When no port can be had or the file cannot be written.
+    pub fn listen(
+        folder: &Path,
+        take: impl Fn(Command, Sender<Answer>) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let token = token();
@@ -89,12 +114,14 @@ impl Control {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
+                let waiting = Arc::new(AtomicUsize::new(0));
                 for stream in listener.incoming() {
                     if ended.load(Ordering::SeqCst) {
                         return;
                     }
-                    // One at a time; whoever breaks off is nobody's loss.
-                    if let Err(error) = stream.and_then(|stream| serve(stream, &token, &requests)) {
+                    // One is listened to at a time; whoever breaks off is nobody's loss.
+                    let served = stream.and_then(|stream| serve(stream, &token, &take, &waiting));
+                    if let Err(error) = served {
                         tracing::debug!(%error, "a control connection broke off");
                         // No more files may be open: not again at once.
                         std::thread::sleep(Duration::from_millis(10));
@@ -161,31 +188,49 @@ pub fn ask(folder: &Path, command: Command) -> Result<Option<Answer>> {
 
 fn exchange(mut stream: TcpStream, token: &str, command: Command) -> std::io::Result<Answer> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.set_read_timeout(Some(LONGEST_ANSWER))?;
+    stream.set_read_timeout(Some(command.patience()))?;
     stream.write_all(format!("{token} {}\n", command.word()).as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream.take(MOST_ANSWER)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Reads a line, asks the engine, answers.
-fn serve(stream: TcpStream, token: &str, requests: &Sender<Envelope>) -> std::io::Result<()> {
+/// Reads a line and hands its command on. The answer is waited for beside the next line: a release may take as long as a reply,
+/// and a window is asked for meanwhile.
+fn serve(
+    stream: TcpStream,
+    token: &str,
+    take: &impl Fn(Command, Sender<Answer>),
+    waiting: &Arc<AtomicUsize>,
+) -> std::io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let line = line_of(&stream)?;
     let Some(command) = understood(&line, token) else {
         return Ok(());
     };
+    if waiting.fetch_add(1, Ordering::SeqCst) >= MOST_WAITING {
+        waiting.fetch_sub(1, Ordering::SeqCst);
+        return Ok(());
+    }
     let (answers, answer) = channel();
-    let request = command.request();
-    let answer = match requests.send(Envelope { request, answers }) {
-        Ok(()) => answer
+    take(command, answers);
+    let waiting = Arc::clone(waiting);
+    let wait = move || -> std::io::Result<()> {
+        let answer = answer
             .recv()
-            .unwrap_or_else(|_| Answer::from(&Error::Stopped)),
-        Err(_) => Answer::from(&Error::Stopped),
+            .unwrap_or_else(|_| Answer::from(&Error::Stopped));
+        waiting.fetch_sub(1, Ordering::SeqCst);
+        let mut text = serde_json::to_string(&answer)?;
+        text.push('\n');
+        (&stream).write_all(text.as_bytes())
     };
-    let mut text = serde_json::to_string(&answer)?;
-    text.push('\n');
-    (&stream).write_all(text.as_bytes())
+    let answering = std::thread::Builder::new().name("control answer".into());
+    answering.spawn(move || {
+        if let Err(error) = wait() {
+            tracing::debug!(%error, "nobody takes an answer of the control channel");
+        }
+    })?;
+    Ok(())
 }
 
 /// What a client sends, up to the end of its line; cut off where it is too long or takes too long altogether.
@@ -211,7 +256,7 @@ fn understood(line: &str, token: &str) -> Option<Command> {
     if !same(said.as_bytes(), token.as_bytes()) {
         return None;
     }
-    [Command::Release, Command::Memory]
+    [Command::Release, Command::Memory, Command::Show]
         .into_iter()
         .find(|command| command.word() == word)
 }

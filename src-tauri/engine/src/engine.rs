@@ -10,7 +10,7 @@ use store::{
     BlockStore, CacheStats, ConversationId, History, MessageId, Passphrase, Secret, VerifyReport,
 };
 
-use crate::control::Control;
+use crate::control::{Command, Control};
 use crate::desk::Desk;
 use crate::device::{DeviceList, Devices};
 use crate::limits::MemoryLimits;
@@ -323,8 +323,18 @@ impl Engine {
     /// [`Error::Control`] when no port can be had or the file cannot be written; [`Error::Stopped`].
     pub fn listen(&self, folder: &Path) -> Result<Control> {
         let requests = self.requests.clone().ok_or(Error::Stopped)?;
-        Control::listen(folder, requests)
+        let take =
+            move |command: Command, answers: Sender<Answer>| pass(&requests, command, answers);
+        Control::listen(folder, take)
             .map_err(|error| Error::Control(format!("no control channel: {error}")))
+    }
+
+    /// Hands on what another process asked for. Whoever has the window answers for that.
+    pub fn take(&self, command: Command, answers: Sender<Answer>) {
+        match &self.requests {
+            Some(requests) => pass(requests, command, answers),
+            None => drop(answers.send(Answer::from(&Error::Stopped))),
+        }
     }
 
     /// Drops the refs of messages that are gone for good, and the blocks that nothing else refers to.
@@ -438,4 +448,13 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
+}
+
+/// Asks the engine for what a command wants. A sender that cannot be used is dropped, and its reader told so.
+fn pass(requests: &Sender<Envelope>, command: Command, answers: Sender<Answer>) {
+    let Some(request) = command.request() else {
+        let none = Error::InvalidArgument("this process has no window".into());
+        return drop(answers.send(Answer::from(&none)));
+    };
+    drop(requests.send(Envelope { request, answers }));
 }

@@ -7,6 +7,48 @@ use kernels::cuda::Device;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+/// The processor's own name, where it has one to say.
+pub fn processor_name() -> Option<String> {
+    let name = processor::brand()?;
+    // Some are padded, in the middle too.
+    let words: Vec<&str> = name.split_whitespace().collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+#[cfg(target_arch = "x86_64")]
+mod processor {
+    use std::arch::x86_64::{__cpuid, CpuidResult};
+
+    /// The leaf that says how far the extended leaves go, and those that hold the name, 16 bytes each.
+    const EXTENDED: u32 = 0x8000_0000;
+    const BRAND: std::ops::RangeInclusive<u32> = 0x8000_0002..=0x8000_0004;
+
+    pub(super) fn brand() -> Option<String> {
+        if leaf(EXTENDED).eax < *BRAND.end() {
+            return None;
+        }
+        let words = BRAND
+            .map(leaf)
+            .flat_map(|it| [it.eax, it.ebx, it.ecx, it.edx]);
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        let text = bytes.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    #[allow(unused_unsafe)]
+    fn leaf(number: u32) -> CpuidResult {
+        // SAFETY: every processor of this architecture has the instruction, which only reads.
+        unsafe { __cpuid(number) }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod processor {
+    pub(super) fn brand() -> Option<String> {
+        None
+    }
+}
+
 /// The machine's memory at one moment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Machine {

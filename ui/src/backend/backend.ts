@@ -92,4 +92,6 @@ export interface Backend {
   appInfo(): Promise<AppInfo>;
   /** Opens an address in the system's browser, never in the webview. */
   openLink(url: string): Promise<void>;
+  /** The page is drawn: the window may show itself. */
+  pageDrawn(): Promise<void>;
 }

@@ -66,6 +66,7 @@ export function tauriBackend(): Backend {
     saveConversation: (id, format) => call('save_conversation', { id, format }),
     appInfo: () => call('app_info'),
     openLink: (url) => call('open_link', { url }),
+    pageDrawn: () => call('page_drawn'),
   };
 }
 

@@ -4,6 +4,7 @@ import { wholeText } from '../backend/text';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
 import { writeClipboard } from './clipboard';
+import { drawn } from './drawn';
 import { Find } from './find.svelte';
 import { takeFiles, type DroppedFile } from './files';
 import { shortName } from './format';
@@ -90,6 +91,8 @@ export class App implements ChatHost {
 
   async start(): Promise<void> {
     await this.refreshList();
+    // Not later: a large model may take its time.
+    void drawn().then(() => this.backend.pageDrawn()).catch(() => undefined);
     if (this.locked) return;
     const [view] = await Promise.all([this.backend.view().catch(() => null), this.models.refresh(), this.unsent.load()]);
     if (view) void this.zoom.set(view.zoom);

@@ -107,7 +107,6 @@ export const conversations: Scenario[] = [
         'when full': backend.setWhenFull(NONE, 'stop'),
         export: backend.exportConversation(NONE, 'markdown'),
         unsent: backend.keepUnsent({ conversation: NONE, message: null, text: 'x' }),
-        draft: backend.draft(NONE, null, 'x y'),
         preview: backend.previewEdit(NONE, null, 'x'),
         context: backend.contextUse(NONE),
         open: backend.openConversation(NONE),

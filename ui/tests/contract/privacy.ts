@@ -51,6 +51,7 @@ export const privacy: Scenario[] = [
       });
       await refused('wrong_passphrase', { 'a wrong one': backend.unlock('close sesame'), 'an empty one': backend.unlock('') });
       await refused('locked', { 'after a wrong one': backend.listConversations() });
+      await backend.pageDrawn();
       await backend.unlock(PASSPHRASE);
       await backend.listConversations();
       same((await backend.privacyState()).unlocks, 'passphrase', 'what unlocks it');

@@ -1,6 +1,6 @@
 import type { Backend } from '../../src/backend/backend';
 import type { ContextChoice } from '../../src/backend/types';
-import { begin, check, message, messages, same, say, Turn, type ContextFull, type Scenario } from './harness';
+import { begin, check, message, messages, refusedTurns, same, say, Turn, type ContextFull, type Scenario } from './harness';
 
 /** Longer than the context of any model here. */
 const TOO_LONG = 'bread or tea or '.repeat(2600);
@@ -84,17 +84,20 @@ export const room: Scenario[] = [
     },
   },
   {
-    name: 'a branch of one turn cannot be shortened',
+    name: 'the only turn of a branch cannot be dropped, and can be summarised when nothing waits in it',
     start: 'ready',
     async run(backend) {
       const { id } = await begin(backend);
-      await say(backend, id, 'Say one word.');
-      for (const how of ['drop_oldest', 'compact'] as const) {
-        const turn = new Turn((onEvent) => backend.shorten(id, how, onEvent));
-        const last = await turn.end();
-        same([turn.events.length, last.event, 'code' in last && last.code], [1, 'error', 'invalid_argument'], how);
-      }
-      same((await messages(backend, id)).length, 2, 'messages');
+      const reply = await say(backend, id, 'Say one word.');
+      await refusedTurns('invalid_argument', { 'dropping it': (onEvent) => backend.shorten(id, 'drop_oldest', onEvent) });
+      const waiting = await tooLong(backend);
+      await refusedTurns('invalid_argument', { 'dropping what waits': (onEvent) => backend.shorten(waiting.id, 'drop_oldest', onEvent) });
+      const turn = new Turn((onEvent) => backend.shorten(id, 'compact', onEvent));
+      const last = await turn.finished();
+      const summary = await message(backend, id, last.message);
+      same([summary.kind, summary.parent, summary.role], ['summary', null, 'user'], 'what is stored');
+      same((await messages(backend, id)).slice(0, 2).map((one) => one.id)[1], reply.message, 'the full branch');
+      same([last.prompt_tokens, last.completion_tokens], [0, 0], 'no reply was written');
     },
   },
   {

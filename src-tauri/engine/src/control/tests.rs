@@ -1,29 +1,26 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::{Address, Command, Control, FILE, PATIENCE, address, ask, understood};
 use crate::memory::Released;
-use crate::request::{Answer, Envelope, Request};
+use crate::request::Answer;
 
 /// A listener whose engine answers every release with 7 bytes.
 fn listening(folder: &Path) -> Control {
-    let (requests, inbox) = channel::<Envelope>();
-    std::thread::spawn(move || {
-        for Envelope { request, answers } in inbox {
-            let answer = match request {
-                Request::Release => Answer::Released(Released {
-                    freed_bytes: 7,
-                    was_loaded: true,
-                }),
-                _ => Answer::Done,
-            };
-            answers.send(answer).unwrap();
-        }
-    });
-    Control::listen(folder, requests).unwrap()
+    let take = |command, answers: Sender<Answer>| {
+        let answer = match command {
+            Command::Release => Answer::Released(Released {
+                freed_bytes: 7,
+                was_loaded: true,
+            }),
+            Command::Memory | Command::Show => Answer::Done,
+        };
+        answers.send(answer).unwrap();
+    };
+    Control::listen(folder, take).unwrap()
 }
 
 fn found(folder: &Path) -> Address {
@@ -57,6 +54,37 @@ fn a_release_is_asked_for_and_answered() {
         ask(folder.path(), Command::Memory).unwrap(),
         Some(Answer::Done)
     ));
+}
+
+#[test]
+fn a_window_comes_forward_while_a_release_waits_for_a_reply() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, kept) = channel();
+    let take = move |command, answers: Sender<Answer>| match command {
+        Command::Show => answers.send(Answer::Done).unwrap(),
+        _ => keep.send(answers).unwrap(),
+    };
+    let control = Control::listen(folder.path(), take).unwrap();
+    let path = folder.path().to_owned();
+    let releasing = std::thread::spawn(move || ask(&path, Command::Release));
+    let answers = kept.recv().unwrap();
+    let shown = ask(folder.path(), Command::Show).unwrap();
+    assert!(matches!(shown, Some(Answer::Done)), "{shown:?}");
+    drop(answers);
+    assert!(releasing.join().unwrap().is_err());
+    drop(control);
+}
+
+#[test]
+fn a_window_that_does_not_answer_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, _kept) = channel();
+    let take = move |_, answers: Sender<Answer>| keep.send(answers).unwrap();
+    let _control = Control::listen(folder.path(), take).unwrap();
+    let start = Instant::now();
+    let error = ask(folder.path(), Command::Show).unwrap_err();
+    assert!(error.to_string().contains("gave no answer"), "{error}");
+    assert!(start.elapsed() < 3 * PATIENCE, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -105,6 +133,7 @@ fn a_client_that_dawdles_keeps_nobody_out() {
 fn only_a_whole_line_with_the_token_is_a_command() {
     assert_eq!(understood("t release\n", "t"), Some(Command::Release));
     assert_eq!(understood("t memory\n", "t"), Some(Command::Memory));
+    assert_eq!(understood("t show\n", "t"), Some(Command::Show));
     for line in [
         "t release",
         "t  release\n",

@@ -9,7 +9,7 @@ export type AppInfo = {
  */
 version: string, 
 /**
- * What computes: `cpu` or the name of a GPU.
+ * What computes the loaded model, or would compute one, by its own name.
  */
 device: string, 
 /**

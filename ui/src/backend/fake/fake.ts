@@ -369,6 +369,10 @@ export class FakeBackend implements Backend {
     throw { code: 'invalid_argument', message: 'the browser build opens no links' };
   }
 
+  async pageDrawn(): Promise<void> {
+    this.calls.push('page_drawn');
+  }
+
   // ---- inside
 
   /** What the model in memory has read. */

@@ -3,6 +3,8 @@ import type { FakeOptions } from './options';
 
 /** Blocks that are rewritten between two looks. */
 const BLOCKS_A_LOOK = 40;
+/** What is not refused while it is locked. */
+const OPEN_WHILE_LOCKED: (string | symbol)[] = ['unlock', 'pageDrawn'];
 
 /** Encryption that changes as the real one does: the state at once, the blocks little by little. */
 export class FakePrivacy {
@@ -24,7 +26,7 @@ export class FakePrivacy {
     return new Proxy(backend, {
       get: (target, name) => {
         const value: unknown = Reflect.get(target, name);
-        return this.locked && typeof value === 'function' && name !== 'unlock' ? refuse : value;
+        return this.locked && typeof value === 'function' && !OPEN_WHILE_LOCKED.includes(name) ? refuse : value;
       },
     });
   }

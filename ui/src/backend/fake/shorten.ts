@@ -38,10 +38,11 @@ export function wantsMore(leaf: Message): boolean {
 /** How many of the oldest turns go: at least one, and more until the rest fills only a share of the context. */
 export function turnsToLeave(branch: readonly Message[], how: Shorten, contextTokens: number): number {
   const starts = turnStarts(branch);
-  if (starts.length < 2) throw { code: 'invalid_argument', message: 'this branch has a single turn' };
   const most = contextTokens / (how === 'compact' ? 4 : 2);
-  const lastStays = how === 'drop_oldest' || wantsMore(branch[branch.length - 1]);
+  // What waits for the model stays; a turn that is over can become a summary.
+  const lastStays = how === 'drop_oldest' || branch.length === 0 || wantsMore(branch[branch.length - 1]);
   const all = lastStays ? starts.length - 1 : starts.length;
+  if (all < 1) throw { code: 'invalid_argument', message: 'this branch has a single turn' };
   const tokens = (from: number) => branch.slice(from).reduce((sum, message) => sum + encodeMessage(message.role, message.text).length, 0);
   let leave = 1;
   while (leave < all && tokens(starts[leave] ?? branch.length) > most) leave += 1;
