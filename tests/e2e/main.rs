@@ -2,7 +2,9 @@
 //!
 //! `cargo xtask test` runs this inside `xvfb-run` and names the binary in `REPRISE_TEST_APP`.
 
+mod contract;
 mod engine;
+mod hands;
 mod privacy;
 mod release;
 mod resume;

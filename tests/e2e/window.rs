@@ -219,7 +219,8 @@ impl Window {
             .to_string()
     }
 
-    async fn script(&self, script: &str, argument: Value) -> Value {
+    /// Runs a script in the page; what it returns.
+    pub async fn script(&self, script: &str, argument: Value) -> Value {
         self.client
             .execute(script, vec![argument])
             .await
