@@ -165,7 +165,7 @@ fn links_to_nothing_and_closed_files_say_so() {
     symlink(bench.dir.path().join("gone.gguf"), &link).unwrap();
     refused(load(&link), "a link to a file that is not there");
     bench.tiny(&TinyModel::new(Architecture::Llama, 1));
-    std::fs::set_permissions(bench.path(), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(bench.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
     // Nothing is closed to the superuser.
     if std::fs::File::open(bench.path()).is_err() {
         refused(load(&bench.path()), "may not be read by you");

@@ -47,7 +47,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<ChatCommand>,
         #[command(flatten)]
-        talk: TalkFlags,
+        talk: Box<TalkFlags>,
     },
     /// A Reprise that is running on this data folder
     Engine {

@@ -55,7 +55,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<()> {
         Command::Chat {
             command: None,
             talk,
-        } => chat::talk(talk, data_dir, output),
+        } => chat::talk(*talk, data_dir, output),
         Command::Engine { command } => engine::run(command, data_dir, output),
         Command::Cache { command } => cache::run(command, data_dir, output),
         Command::Privacy { command } => privacy::run(command, data_dir, output),

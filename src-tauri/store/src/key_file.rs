@@ -333,6 +333,39 @@ fn lock_by_words(path: &Path, folder: &str, key: &DataKey, words: &str) -> Resul
     })
 }
 
+fn cipher(passphrase: &str, salt: &[u8], costs: Costs) -> Result<Aes256Gcm, String> {
+    let Costs {
+        memory_kib,
+        passes,
+        lanes,
+    } = costs;
+    let params = Params::new(memory_kib, passes, lanes, Some(KEY_BYTES));
+    let params = params.map_err(|error| error.to_string())?;
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    Argon2::new(Algorithm::Argon2id, argon2::Version::V0x13, params)
+        .hash_password_into(passphrase.as_bytes(), salt, key.as_mut_slice())
+        .map_err(|error| error.to_string())?;
+    Ok(Aes256Gcm::new(key.as_slice().into()))
+}
+
+fn associated(folder: &str, salt: &[u8], costs: Costs) -> Vec<u8> {
+    let Costs {
+        memory_kib,
+        passes,
+        lanes,
+    } = costs;
+    let salt = hex(salt);
+    format!("reprise key {VERSION} {folder} {salt} {memory_kib} {passes} {lanes}").into_bytes()
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::Io {
+        path: path.clone(),
+        source,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,38 +398,5 @@ mod tests {
             let wrong = read.unlock(Some(&words("cafe 結果 pass")));
             assert!(matches!(wrong, Err(Error::WrongPassphrase)));
         }
-    }
-}
-
-fn cipher(passphrase: &str, salt: &[u8], costs: Costs) -> Result<Aes256Gcm, String> {
-    let Costs {
-        memory_kib,
-        passes,
-        lanes,
-    } = costs;
-    let params = Params::new(memory_kib, passes, lanes, Some(KEY_BYTES));
-    let params = params.map_err(|error| error.to_string())?;
-    let mut key = Zeroizing::new([0; KEY_BYTES]);
-    Argon2::new(Algorithm::Argon2id, argon2::Version::V0x13, params)
-        .hash_password_into(passphrase.as_bytes(), salt, key.as_mut_slice())
-        .map_err(|error| error.to_string())?;
-    Ok(Aes256Gcm::new(key.as_slice().into()))
-}
-
-fn associated(folder: &str, salt: &[u8], costs: Costs) -> Vec<u8> {
-    let Costs {
-        memory_kib,
-        passes,
-        lanes,
-    } = costs;
-    let salt = hex(salt);
-    format!("reprise key {VERSION} {folder} {salt} {memory_kib} {passes} {lanes}").into_bytes()
-}
-
-fn io(path: &Path) -> impl Fn(std::io::Error) -> Error + use<> {
-    let path = path.to_owned();
-    move |source| Error::Io {
-        path: path.clone(),
-        source,
     }
 }

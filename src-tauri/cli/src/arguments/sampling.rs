@@ -115,7 +115,8 @@ mod tests {
             .chain(words);
         match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
             Ok(Command::Chat {
-                command: ChatCommand::Send { flags, .. },
+                command: Some(ChatCommand::Send { flags, .. }),
+                ..
             }) => Ok(flags),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),

@@ -172,7 +172,7 @@ fn a_reply_that_another_model_goes_on_with_has_that_models_ids_alone() {
         .unwrap();
     let open = scene
         .history()
-        .reopen_reply(&reply.id, Some("second"), &row(OTHER, &[7, 8]))
+        .reopen_reply(&reply.id, "Once upon", Some("second"), &row(OTHER, &[7, 8]))
         .unwrap();
     assert_eq!(open.model.as_deref(), Some("second"));
     scene
