@@ -103,7 +103,7 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let holder = DataFolder::open(Some(home.path().to_owned())).expect("taken");
         let start = Instant::now();
-        let refused = take(Some(home.path().to_owned())).err().expect("refused");
+        let refused = take(Some(home.path().to_owned())).expect_err("refused");
         assert_eq!(refused.code, "busy");
         assert!(start.elapsed() >= HANDOVER);
         drop(holder);
