@@ -5,12 +5,12 @@ import type { DeviceList, MemoryLimits, MemoryStats, TierUse } from './types';
 /** Between two looks at the memory, in milliseconds. */
 const INTERVAL = 2000;
 
-/** One kind of use, as a bar of the memory there is. */
+/** One kind of use, a part of the memory there is. */
 export interface Use {
   name: string;
   bytes: number;
-  /** Warm, cool or plain: how the bar is drawn. */
-  tone: 'warm' | 'mild' | 'plain';
+  /** How the part is drawn: what is kept for a reply by its warmth, the rest in greys. */
+  tone: 'warm' | 'mild' | 'aside' | 'weights' | 'scratch' | 'own' | 'others' | 'free';
 }
 
 /** What memory is used for, seen live while somebody looks, and the limits set for it. */
@@ -107,7 +107,7 @@ export class Memory {
 }
 
 /** Whether weights and working pool are in a GPU's memory alone. */
-function isOnGpu(stats: MemoryStats): boolean {
+export function isOnGpu(stats: MemoryStats): boolean {
   return stats.device.name !== null && stats.device.num_layers === null;
 }
 
@@ -140,17 +140,32 @@ function placesOf(stats: MemoryStats): Place[] {
   return stats.host.budget_bytes > 0 ? [pool, host, disk] : [pool, disk];
 }
 
-/** One line a kind, the warmest first; what does not apply is left out. */
+/** One part a kind, the warmest first; what does not apply is left out. Where the total is known they add up to it. */
 function usesOf(stats: MemoryStats): Use[] {
   const { pool } = stats;
   const uses: Use[] = [];
   if (stats.model) {
     uses.push({ name: 'In use by a reply', bytes: pool.active_bytes, tone: 'warm' });
     uses.push({ name: 'Kept warm', bytes: pool.cached_bytes, tone: 'mild' });
-    uses.push({ name: 'Weights', bytes: stats.weights_bytes, tone: 'plain' });
-    uses.push({ name: 'Scratch', bytes: stats.scratch_bytes, tone: 'plain' });
+    const aside = pool.reserved_bytes - pool.active_bytes - pool.cached_bytes;
+    if (aside > 0) uses.push({ name: 'Set aside for conversations', bytes: aside, tone: 'aside' });
+    uses.push({ name: 'Weights', bytes: stats.weights_bytes, tone: 'weights' });
+    uses.push({ name: 'Scratch', bytes: stats.scratch_bytes, tone: 'scratch' });
   }
+  return [...uses, ...restOf(stats, uses.reduce((sum, use) => sum + use.bytes, 0))];
+}
+
+/** What is left of all there is beside the `taken`: the program, what others hold, and what is free. */
+function restOf(stats: MemoryStats, taken: number): Use[] {
+  const total = totalBytes(stats);
   const others = othersBytes(stats);
-  if (others !== null) uses.push({ name: 'Other programs', bytes: others, tone: 'plain' });
+  if (total === null || others === null) return others === null ? [] : [{ name: 'Other programs', bytes: others, tone: 'others' }];
+  // Figures are of one moment each: where they say more than there is, what others hold is the rest.
+  const othersPart = Math.min(others, Math.max(0, total - taken));
+  const left = Math.max(0, total - taken - othersPart);
+  const free = Math.min(left, isOnGpu(stats) ? stats.device.free_bytes : (stats.machine?.available_bytes ?? left));
+  const uses: Use[] = [];
+  if (left > free) uses.push({ name: 'Reprise itself', bytes: left - free, tone: 'own' });
+  uses.push({ name: 'Other programs', bytes: othersPart, tone: 'others' }, { name: 'Free', bytes: free, tone: 'free' });
   return uses;
 }

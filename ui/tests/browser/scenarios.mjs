@@ -32,16 +32,18 @@ export const scenarios = {
       await sendAndWait(page, 'And what about rye? Be brief.');
       await page.locator(id('settings-open')).click();
       const panel = page.locator(id('memory'));
-      await panel.getByRole('meter', { name: 'Weights' }).waitFor();
+      await panel.locator(id('memory-uses')).getByText('Weights').waitFor();
       assert.match(await panel.innerText(), /Kept warm\s+\S+\s[kM]B/);
+      const [bar, parts] = await panel.locator(id('memory-bar')).evaluate((bar) => [bar.clientWidth, [...bar.children].map((part) => part.getBoundingClientRect().width)]);
+      assert.ok(parts.every((width) => width >= 2) && Math.abs(parts.reduce((sum, width) => sum + width + 2, -2) - bar) < 1, `${bar}: ${parts}`);
       await panel.locator(id('release-memory')).click();
       await panel.getByText('given back').waitFor();
-      assert.equal(await panel.getByRole('meter', { name: 'Weights' }).count(), 0);
+      assert.equal(await panel.locator(id('memory-uses')).getByText('Weights').count(), 0);
       await sendAndWait(page, 'And oats, brief?');
       const { computed } = await numbers(page.locator(id('quiet-line')).last());
       assert.ok(computed < 30, `${computed} computed`);
       // Within two looks.
-      await panel.getByRole('meter', { name: 'Weights' }).waitFor();
+      await panel.locator(id('memory-uses')).getByText('Weights').waitFor();
     },
   },
 

@@ -47,15 +47,42 @@ test('memory is given back, and the next message brings the model again', async 
   app.draft = 'brief';
   await app.send();
   await app.memory.refresh();
-  expect(app.memory.uses.map((use) => use.name)).toEqual(['In use by a reply', 'Kept warm', 'Weights', 'Scratch', 'Other programs']);
+  expect(app.memory.uses.map((use) => use.name)).toEqual(['In use by a reply', 'Kept warm', 'Weights', 'Scratch', 'Reprise itself', 'Other programs', 'Free']);
   await app.memory.release();
   expect(app.memory.freed).toBeGreaterThan(144_000_000);
-  expect(app.memory.uses.map((use) => use.name)).toEqual(['Other programs']);
+  expect(app.memory.uses.map((use) => use.name)).toEqual(['Reprise itself', 'Other programs', 'Free']);
   await vi.waitFor(() => expect(app.models.loaded).toBeNull());
   app.draft = 'and again, brief';
   await app.send();
   expect((await backend.memoryStats()).model).toBe('SmolLM2-135M-Instruct');
   await vi.waitFor(() => expect(app.models.loaded?.name).toBe('SmolLM2-135M-Instruct'));
+});
+
+test('the parts of the memory bar add up to all there is, and each has its figure in the list', async () => {
+  for (const options of ['empty,fast', 'empty,fast,gpu']) {
+    const { app, backend } = await start(options);
+    app.draft = 'brief';
+    await app.send();
+    const stats = await backend.memoryStats();
+    const crowded = { ...stats, others_bytes: 40e9, device: { ...stats.device, free_bytes: 0 } };
+    const mapped = { ...stats, machine: { ...stats.machine!, available_bytes: 15e9, process_bytes: 1e6 }, others_bytes: 1e9 - 1e6 };
+    const whole = { ...stats, pool: { ...stats.pool, reserved_bytes: 2e9 } };
+    for (const said of [stats, crowded, mapped, whole]) {
+      const ask = vi.spyOn(backend, 'memoryStats').mockResolvedValue(said);
+      await app.memory.refresh();
+      expect(app.memory.uses.reduce((sum, use) => sum + use.bytes, 0)).toBe(options.includes('gpu') ? 12e9 : 16e9);
+      expect(app.memory.uses.every((use) => use.bytes >= 0)).toBe(true);
+      expect(app.memory.uses.some((use) => use.name === 'Set aside for conversations')).toBe(said === whole);
+      ask.mockRestore();
+    }
+  }
+  const { app } = await start('empty,fast');
+  app.settingsOpen = true;
+  render(Root, { app });
+  const bar = await screen.findByTestId('memory-bar');
+  const seen = app.memory.uses.filter((use) => use.bytes > 0).map((use) => use.tone);
+  expect([...bar.children].map((part) => seen.find((tone) => part.classList.contains(tone)))).toEqual(seen);
+  expect(screen.getByTestId('memory-uses').children.length).toBe(app.memory.uses.length);
 });
 
 test('memory that went without our doing is noticed', async () => {
@@ -84,13 +111,14 @@ test('the panel tells memory in words and numbers, and frees it', async () => {
   await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
   await waitFor(() => expect(app.open?.loaded).toBe(true));
   await fireEvent.click(screen.getByTestId('settings-open'));
-  const weights = await screen.findByRole('meter', { name: 'Weights' });
-  expect(weights.getAttribute('aria-valuetext')).toBe('145\u00a0MB');
+  const legend = await screen.findByRole('list', { name: 'What memory is used for' });
+  const lines = () => [...legend.children].map((line) => line.textContent?.trim().replace(/\s+/g, ' '));
+  expect(lines()).toContain('Weights145 MB');
   await fireEvent.change(screen.getByLabelText('Free it when idle for'), { target: { value: 'never' } });
   await waitFor(() => expect(app.memory.limits?.idle_minutes).toBeNull());
   await fireEvent.click(screen.getByTestId('release-memory'));
   await screen.findByText(/given back/);
-  expect(screen.queryByRole('meter', { name: 'Weights' })).toBeNull();
+  expect(lines().some((line) => line?.startsWith('Weights'))).toBe(false);
   expect(screen.getByTestId<HTMLButtonElement>('release-memory').disabled).toBe(true);
   await fireEvent.change(screen.getByLabelText('Cache format'), { target: { value: 'q4' } });
   await waitFor(() => expect(app.memory.limits?.kv).toBe('q4'));
@@ -145,7 +173,7 @@ test('a GPU is chosen, and its memory is what is shown', async () => {
   app.settingsOpen = true;
   render(Root, { app });
   await waitFor(() => expect(screen.getByTestId('device').textContent).toContain('Computed on NVIDIA GeForce RTX 4070, in its memory'));
-  expect(screen.getByRole('meter', { name: 'Weights' }).getAttribute('aria-valuemax')).toBe(String(12e9));
+  expect(screen.getByText('12.0 GB of memory on NVIDIA GeForce RTX 4070')).toBeTruthy();
   const places = () => [...screen.getByTestId('places').children].map((line) => line.textContent?.trim().replace(/\s+/g, ' '));
   expect(places()[1]).toBe('In memory beside it 250 MB of 2.8 GB');
   expect(places().length).toBe(3);
