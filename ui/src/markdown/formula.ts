@@ -10,11 +10,20 @@ const OPEN = /^ {0,3}(?:\$\$|\\\[)[ \t]*\n((?:[^\n]*\S[^\n]*(?:\n|$))+)$/;
 const INLINE = /^(?:\\\(([\s\S]{1,2000}?)\\\)|\\\[([\s\S]{1,2000}?)\\\]|\$\$([^$`]{1,2000}?)\$\$|\$(?![\s$])([^$`\n]{0,500}?[^\s$`\\])\$(?![\w$]))/;
 
 const ENVIRONMENT = /^ {0,3}\\begin\{([A-Za-z]{1,20}\*?)\}/;
+const LONGEST_FORMULA = 2000;
 const LONGEST_ENVIRONMENT = 8000;
 const BLANK_LINE = /\n[ \t]*(?:\n|$)/;
 
 const source = (match: RegExpExecArray) => match.slice(1).find((part) => part !== undefined)?.trim() ?? '';
 const at = (found: number, offset = 0) => (found === -1 ? undefined : found + offset);
+
+const CLOSING: Record<string, string> = { '\\(': '\\)', '\\[': '\\]', '$$': '$$' };
+
+/** Whether what the text opens, if it does, ends at all: found sooner than by the pattern. */
+function isClosed(text: string): boolean {
+  const end = CLOSING[text.slice(0, 2)];
+  return end === undefined || text.slice(2, LONGEST_FORMULA + 4).includes(end);
+}
 
 /** A bare `\begin{…}` up to its `\end`. There is no blank line in one: where none closes it, it is open and ends with its lines. */
 function environment(text: string): { raw: string; closed: boolean } | undefined {
@@ -58,8 +67,10 @@ export const formulas: MarkedExtension = {
     {
       name: 'formula',
       level: 'inline',
-      start: (text) => at(text.search(/\\[([]|\\begin\{|\$/)),
+      // At a backslash the parser stops by itself. This is asked at every sign, so it looks for one only, and fast.
+      start: (text) => at(text.indexOf('$')),
       tokenizer(text) {
+        if (!isClosed(text)) return undefined;
         const match = INLINE.exec(text);
         if (match) return { type: 'formula', raw: match[0], text: source(match) };
         const found = environment(text);

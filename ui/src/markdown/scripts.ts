@@ -30,8 +30,10 @@ export const scripts: MarkedExtension[] = [
         return /^~(?!~)/.test(source) ? undefined : false;
       },
       url(source) {
-        const end = source.search(ENDS_ADDRESS);
-        return end === -1 ? false : Tokenizer.prototype.url.call(this, source.slice(0, end));
+        // What is no address is none of any length: this is asked at every sign, and must not look through all that follows.
+        const whole = Tokenizer.prototype.url.call(this, source);
+        const end = whole ? whole.raw.search(ENDS_ADDRESS) : -1;
+        return end === -1 ? whole : Tokenizer.prototype.url.call(this, source.slice(0, end));
       },
     },
     renderer: {

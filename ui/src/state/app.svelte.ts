@@ -13,6 +13,7 @@ import { DraftCost, type Place } from './cost.svelte';
 import { Models } from './models.svelte';
 import { Privacy } from './privacy.svelte';
 import { asApiError, problemOf, type Problem } from './problem';
+import type { Stream } from './stream.svelte';
 import { Search } from './search.svelte';
 import { Toasts } from './toasts.svelte';
 import { Typing } from './typing';
@@ -73,6 +74,8 @@ export class App implements ChatHost {
   private readonly chats = new SvelteMap<ConversationId, Chat>();
   /** Conversations in which a turn runs. */
   readonly writing: ReadonlySet<ConversationId> = $derived(new Set([...this.chats.values()].filter((chat) => chat.streaming).map((chat) => chat.id)));
+  /** The turns under way, of whatever conversation. */
+  readonly streams: readonly Stream[] = $derived([...this.chats.values()].flatMap((chat) => chat.stream ?? []));
   private creating = false;
 
   constructor(readonly backend: Backend) {

@@ -3,12 +3,16 @@ import type { Message, MessageId, Shorten, TurnEvent } from './types';
 
 const WORTH_TELLING_TOKENS = 64;
 
+let asked = 0;
+
 export type TurnKind = 'send' | 'edit' | 'regenerate' | 'continue' | 'shorten';
 
 export type PrefillProgress = Extract<TurnEvent, { event: 'prefill' }>;
 
 /** One turn under way: what is shown before and while the shell answers. */
 export class Stream {
+  /** Turns take their turn in the order in which they were asked for. */
+  readonly order = ++asked;
   /** Messages shown in place of those the shell has not confirmed yet. */
   user = $state.raw<Message | null>(null);
   reply = $state.raw<Message | null>(null);
@@ -30,6 +34,11 @@ export class Stream {
     public before: string,
   ) {
     this.text = before;
+  }
+
+  /** Whether one of the `others` under way is served before this one. */
+  waitsFor(others: readonly Stream[]): boolean {
+    return !this.started && others.some((other) => other !== this && (other.started || other.order < this.order));
   }
 
   /** What streams from here on is the reply in the shorter branch, which ends at `base`. */

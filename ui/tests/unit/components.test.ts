@@ -1,10 +1,11 @@
 import { fireEvent, render, screen, waitFor } from '@testing-library/svelte';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { FakeBackend } from '../../src/backend/fake/fake';
 import { parseOptions } from '../../src/backend/fake/options';
 import QuietLine from '../../src/components/QuietLine.svelte';
 import Root from '../../src/components/Root.svelte';
 import { App } from '../../src/state/app.svelte';
+import { isoTime, shortTime } from '../../src/state/time';
 
 async function show(options = 'empty,fast'): Promise<App> {
   const app = new App(new FakeBackend(parseOptions(options)));
@@ -108,4 +109,51 @@ test('settings write what was typed, and nothing out of range', async () => {
   const prompt = screen.getByTestId('system-prompt');
   await fireEvent.change(prompt, { target: { value: 'Be kind.' } });
   expect(app.open?.conversation.system_prompt).toBe('Be kind.');
+});
+
+test('what can be done with the last message is seen without a hover, and each message says when it was', async () => {
+  const app = await show('');
+  await fireEvent.click(screen.getAllByTestId('conversation-item')[0]);
+  await waitFor(() => expect(app.open?.loaded).toBe(true));
+  await waitFor(() => expect(screen.getAllByTestId('message').length).toBeGreaterThan(1));
+  const messages = screen.getAllByTestId('message');
+  const shown = messages.filter((message) => message.querySelector('.actions.shown'));
+  expect(shown).toEqual([messages.at(-1)]);
+  const rows = app.open!.rows;
+  for (const message of messages) {
+    const time = message.querySelector('time') as HTMLTimeElement;
+    expect(time.dateTime).toBe(new Date(rows.find((row) => row.message.id === message.dataset.id)!.message.created_at).toISOString());
+  }
+});
+
+test('a time is as short as it can be and still be understood, in the language of the reader', () => {
+  const now = new Date(2026, 4, 12, 18, 0).getTime();
+  const at = (...parts: [number, number, number, number, number]) => new Date(...parts).getTime();
+  expect(shortTime(at(2026, 4, 12, 9, 5), now, 'en-GB')).toBe('09:05');
+  expect(shortTime(at(2026, 4, 11, 9, 5), now, 'en-GB')).toBe('11 May, 09:05');
+  expect(shortTime(at(2025, 11, 31, 23, 59), now, 'en-GB')).toContain('2025');
+  expect(shortTime(at(2026, 4, 11, 9, 5), now, 'de')).toContain('Mai');
+  for (const none of [0, -1, Number.NaN, 9e15]) expect(isoTime(none)).toBeNull();
+});
+
+test('only a conversation that waits says that it waits for another reply', async () => {
+  const backend = new FakeBackend(parseOptions('rate:40'));
+  const app = new App(backend);
+  render(Root, { app });
+  await waitFor(() => expect(app.ready).toBe(true));
+  const ask = vi.spyOn(backend, 'sendMessage').mockReturnValue(new Promise(() => undefined));
+  for (const index of [0, 1]) {
+    await app.openConversation(app.conversations[index].id);
+    await waitFor(() => expect(app.open?.loaded).toBe(true));
+    app.draft = 'brief';
+    void app.send();
+    await waitFor(() => expect(ask).toHaveBeenCalledTimes(index + 1));
+  }
+  const said = () => screen.queryByTestId('prefill')?.textContent?.trim();
+  const [first, second] = app.streams;
+  await waitFor(() => expect(said()).toBe('waiting for another reply'));
+  expect([first.waitsFor(app.streams), second.waitsFor(app.streams)]).toEqual([false, true]);
+  second.started = true;
+  expect([first.waitsFor(app.streams), second.waitsFor(app.streams), first.waitsFor([first])]).toEqual([true, false, false]);
+  await waitFor(() => expect(said()).not.toBe('waiting for another reply'));
 });
