@@ -14,7 +14,7 @@ const ALLOWED_TAGS = [
   'p', 'br', 'hr', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'ul', 'ol', 'li', 'blockquote', 'pre', 'code', 'em', 'strong', 'del', 'sub', 'sup', 'kbd', 'mark',
   'a', 'span', 'div', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'button', 'input',
 ];
-const ALLOWED_ATTR = ['class', 'dir', 'start', 'data-link', 'data-copy', 'data-language', 'role', 'tabindex', 'title', 'type', 'checked', 'disabled', 'data-align', 'aria-label'];
+const ALLOWED_ATTR = ['class', 'dir', 'start', 'data-link', 'data-copy', 'data-wrap', 'data-unfold', 'data-language', 'role', 'tabindex', 'title', 'type', 'checked', 'disabled', 'data-align', 'aria-label', 'aria-pressed', 'aria-expanded'];
 
 export const marked = new Marked({
   gfm: true,
@@ -40,7 +40,10 @@ export const marked = new Marked({
       const language = (lang ?? '').trim().split(/\s+/)[0].toLowerCase();
       const label = language ? `<span class="code-language">${escapeHtml(language)}</span>` : '<span class="code-language"></span>';
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
-      return `<div class="code" dir="ltr"><div class="code-head">${label}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre></div>`;
+      const wrap = '<button type="button" class="code-copy code-wrap" data-wrap="code" aria-pressed="false" title="Wrap long lines">Wrap</button>';
+      // Shown where the block is folded.
+      const all = '<button type="button" class="code-all" data-unfold="code" aria-expanded="false">Show all</button>';
+      return `<div class="code" dir="ltr"><div class="code-head">${label}${wrap}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre>${all}</div>`;
     },
     checkbox({ checked }) {
       return `<input type="checkbox" disabled aria-label="${checked ? 'Done' : 'To do'}"${checked ? ' checked' : ''}> `;

@@ -112,6 +112,37 @@ export const hands = {
     },
   },
 
+  'long code is folded and long lines wrap by keyboard, and nothing jumps': {
+    fake: '',
+    async run(page) {
+      await open(page);
+      await page.locator(id('edit')).last().click();
+      const lines = Array.from({ length: 60 }, (_, at) => `let line_${at} = ${'word + '.repeat(at === 0 ? 40 : 2)}end;`);
+      await page.locator(id('edit-text')).fill(`See:\n\n\`\`\`js\n${lines.join('\n')}\n\`\`\``);
+      await page.locator(id('edit-save')).click();
+      const block = page.locator('.code.folded').last();
+      await block.waitFor();
+      const all = block.locator('[data-unfold]');
+      assert.equal(await all.innerText(), 'Show all 60 lines');
+      const height = () => page.locator('.code').last().evaluate((code) => code.getBoundingClientRect().height);
+      assert.ok((await height()) < 520, `${await height()}`);
+      const pre = page.locator('.code pre').last();
+      assert.ok(await pre.evaluate((element) => element.scrollWidth > element.clientWidth + 40));
+      await page.locator('.code [data-wrap]').last().focus();
+      await page.keyboard.press('Space');
+      assert.ok(await pre.evaluate((element) => element.scrollWidth <= element.clientWidth), 'it wraps');
+      const top = () => page.locator('.code').last().evaluate((code) => code.getBoundingClientRect().top);
+      await all.focus();
+      await page.waitForTimeout(100);
+      const before = await top();
+      await page.keyboard.press('Enter');
+      await page.locator('.code').last().getByText('Show less').waitFor();
+      await page.waitForTimeout(100);
+      assert.ok((await height()) > 1000);
+      assert.ok(Math.abs((await top()) - before) < 2, `from ${before} to ${await top()}`);
+    },
+  },
+
   'Escape in the search goes back to the page and stops no reply': {
     fake: 'rate:40',
     async run(page) {

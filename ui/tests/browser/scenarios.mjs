@@ -230,7 +230,7 @@ export const scenarios = {
       await page.keyboard.press('Escape');
       assert.equal(await page.locator(id('find')).count(), 0);
       assert.equal(await focused(page), 'composer');
-      assert.equal(await page.evaluate(() => CSS.highlights.get('found').size), 0);
+      await page.waitForFunction(() => CSS.highlights.get('found').size === 0);
       await page.keyboard.press('Control+Shift+f');
       assert.equal(await focused(page), 'search');
     },
