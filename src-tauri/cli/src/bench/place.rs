@@ -137,7 +137,13 @@ fn tokens_per_word(app: &App, id: &ConversationId) -> Result<f64> {
 fn prompt_tokens(app: &App, id: &ConversationId, words: usize) -> Result<f64> {
     let text = Text::new(1).words(words);
     let cost = app.engine()?.preview(id.clone(), None, text)?;
-    Ok(f64::from(cost.of))
+    match cost.at_least {
+        false => Ok(f64::from(cost.of)),
+        true => Err(Error::InvalidArgument(format!(
+            "there is no room for {} tokens, which measuring takes; choose another model",
+            cost.of
+        ))),
+    }
 }
 
 fn append(

@@ -133,6 +133,8 @@ fn measure(setup: &Setup, tokens: usize, bytes_per_token: u64) -> Result<Vec<Sam
         sample(&app, State::Cold, &id, &leaf)?,
         sample(&app, State::Resident, &id, &leaf)?,
     ];
+    // Of another length, since those of one length have one text. It is made here, where there is room to count its tokens.
+    let (other, other_leaf) = conversation(&app, tokens - 1)?;
     let kv_folder = app.kv_folder();
     let has_host_tier = app.engine()?.memory()?.host.budget_bytes > 0;
     drop(app);
@@ -141,8 +143,6 @@ fn measure(setup: &Setup, tokens: usize, bytes_per_token: u64) -> Result<Vec<Sam
         let pool_bytes = (tokens + ROOM_TOKENS) as u64 * bytes_per_token;
         let app = place.start_with(Some(pool_bytes))?;
         sample(&app, State::Warm, &id, &leaf)?;
-        // Of another length, since those of one length have one text.
-        let (other, other_leaf) = conversation(&app, tokens - 1)?;
         sample(&app, State::Cold, &other, &other_leaf)?;
         samples.push(sample(&app, State::Host, &id, &leaf)?);
     }
