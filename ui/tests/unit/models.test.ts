@@ -157,7 +157,7 @@ test('files that cannot be used are shown as what they are, and cannot be chosen
   const items = (await screen.findAllByTestId('model-item')) as HTMLButtonElement[];
   expect(items.filter((item) => item.disabled).map((item) => item.dataset.name)).toEqual(['A-partial', 'Gemma-3-4b', 'mmproj-F16']);
   const [partial] = items.filter((item) => item.disabled);
-  expect(items.indexOf(partial), 'after those that can').toBe(2);
+  expect(items.indexOf(partial), 'after those that can').toBe(items.filter((item) => !item.disabled).length);
   expect(partial.textContent).toContain('incomplete download');
   expect(partial.parentElement?.title).toContain('fetch it again');
 });
