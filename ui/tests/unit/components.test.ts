@@ -157,3 +157,21 @@ test('only a conversation that waits says that it waits for another reply', asyn
   expect([first.waitsFor(app.streams), second.waitsFor(app.streams), first.waitsFor([first])]).toEqual([true, false, false]);
   await waitFor(() => expect(said()).not.toBe('waiting for another reply'));
 });
+
+test('the blank page offers beginnings that fill the composer and send nothing, and takes no words away', async () => {
+  const app = await show();
+  expect(screen.getAllByTestId('start').length).toBe(3);
+  await fireEvent.click(screen.getByText('Shorten a letter'));
+  const composer = screen.getByTestId<HTMLTextAreaElement>('composer');
+  await waitFor(() => expect(composer.value).toBe('Make this letter half as long, and keep its tone:\n\n'));
+  await waitFor(() => expect(document.activeElement).toBe(composer));
+  expect([app.open, app.conversations.length]).toEqual([null, 0]);
+  expect(screen.getByTestId('starts').classList.contains('hidden')).toBe(true);
+});
+
+test('the settings say what the bar under a reply means', async () => {
+  await show();
+  await fireEvent.click(screen.getByTestId('settings-open'));
+  const legend = await screen.findByTestId('warmth-legend');
+  expect([...legend.querySelectorAll('dt')].map((name) => name.textContent)).toEqual(['reused', 'restored', 'computed']);
+});
