@@ -109,9 +109,11 @@ export const conversations: Scenario[] = [
         unsent: backend.keepUnsent({ conversation: NONE, message: null, text: 'x' }),
         preview: backend.previewEdit(NONE, null, 'x'),
         context: backend.contextUse(NONE),
-        open: backend.openConversation(NONE),
-        warm: backend.warm(NONE),
       });
+      // These are only begun, and nobody waits for what becomes of them.
+      await backend.openConversation(NONE);
+      await backend.warm(NONE);
+      await backend.draft(NONE, null, 'half a');
       await backend.openConversation(null);
       await backend.stop(NONE);
     },

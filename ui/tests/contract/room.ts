@@ -125,7 +125,10 @@ export const room: Scenario[] = [
       const long = await backend.previewEdit(id, null, TOO_LONG);
       check(long.at_least && long.of > long.limit, JSON.stringify(long));
       const beginning = await backend.previewBeginning('Be kind.', 'Say one word.');
-      check(beginning.of > fitting.of && beginning.limit === fitting.limit, JSON.stringify(beginning));
+      check(!beginning.at_least && beginning.limit === fitting.limit, JSON.stringify(beginning));
+      // Not compared with what has none: a template may have a system prompt of its own.
+      const longer = await backend.previewBeginning('Be kind. '.repeat(9), 'Say one word.');
+      check(longer.of > beginning.of, `${JSON.stringify(longer)} after ${JSON.stringify(beginning)}`);
       check((await backend.previewBeginning('', TOO_LONG)).at_least, 'a beginning that does not fit');
       await say(backend, id, 'Say one word.');
       const said = await backend.contextUse(id);

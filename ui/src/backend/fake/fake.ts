@@ -184,18 +184,21 @@ export class FakeBackend implements Backend {
   async openConversation(conversation: string | null): Promise<void> {
     this.calls.push(`open ${conversation}`);
     this.left.conversation = conversation;
-    if (!conversation) return;
-    this.models.look(this.entry(conversation).conversation.model, true);
+    // Begun, and not waited for: one that is not there is no error.
+    const entry = conversation && this.known(conversation);
+    if (entry) this.models.look(entry.conversation.model, true);
   }
 
   async warm(conversation: string): Promise<void> {
     this.calls.push(`warm ${conversation}`);
-    this.models.look(this.entry(conversation).conversation.model, false);
+    const entry = this.known(conversation);
+    if (entry) this.models.look(entry.conversation.model, false);
   }
 
   async draft(conversation: string, message: string | null, text: string): Promise<void> {
     this.calls.push(`draft ${text}`);
-    const { conversation: entry } = this.entry(conversation);
+    const entry = this.known(conversation)?.conversation;
+    if (!entry) return;
     const above = message ? this.message(conversation, message).parent : entry.active_leaf;
     // What may still change is not read: the last word, the end of the template.
     const whole = text.split(/(?=\s)/).slice(0, -1).join('').trimEnd();
@@ -512,9 +515,14 @@ export class FakeBackend implements Backend {
     this.cache.keepOnDisk(this.prompt(seeded.conversation.id, seeded.conversation.active_leaf));
   }
 
-  private entry(id: string): Seeded & { deleted: boolean } {
+  private known(id: string): (Seeded & { deleted: boolean }) | null {
     const entry = this.store.get(id);
-    if (!entry || entry.deleted) throw { code: 'conversation_missing', message: `no conversation ${id}` };
+    return entry && !entry.deleted ? entry : null;
+  }
+
+  private entry(id: string): Seeded & { deleted: boolean } {
+    const entry = this.known(id);
+    if (!entry) throw { code: 'conversation_missing', message: `no conversation ${id}` };
     return entry;
   }
 
