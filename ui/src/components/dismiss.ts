@@ -20,7 +20,7 @@ export const dismiss: Action<HTMLElement, () => void> = (node, close) => {
   home.addEventListener('keydown', onKey);
   home.addEventListener('focusout', onFocus);
   document.addEventListener('pointerdown', onPointer, true);
-  node.querySelector<HTMLElement>('button, input')?.focus();
+  (node.querySelector<HTMLElement>('button:not(:disabled), input') ?? node).focus();
   return {
     update: (next) => (run = next),
     destroy() {

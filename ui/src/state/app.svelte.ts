@@ -9,6 +9,7 @@ import { Find } from './find.svelte';
 import { takeFiles, type DroppedFile } from './files';
 import { shortName } from './format';
 import { Memory } from './memory.svelte';
+import { Menu } from './menu.svelte';
 import { DraftCost, type Place } from './cost.svelte';
 import { Models } from './models.svelte';
 import { Privacy } from './privacy.svelte';
@@ -68,6 +69,7 @@ export class App implements ChatHost {
   /** What is written on the blank page. */
   readonly blank: Words;
   readonly toasts = new Toasts();
+  readonly menu = new Menu();
   readonly zoom: Zoom;
   /** There is no room for the settings beside the page: they lie over it. */
   readonly settingsOver: boolean = $derived(this.width < (this.sidebarOpen && !this.narrow ? BESIDE_BOTH : BESIDE_PAGE));

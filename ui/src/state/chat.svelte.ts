@@ -7,9 +7,10 @@ import { MessageTree } from './tree';
 import { type Fallback, Turn, type TurnPage } from './turn.svelte';
 import type { Typing } from './typing';
 import { Words, type Queued, type UnsentKeeper } from './unsent.svelte';
-import type { ContextUse, Conversation, ConversationId, EditCost, Message, MessageId, Sampling, Shorten, WhenFull } from './types';
+import type { ContextUse, Conversation, ConversationId, EditCost, Message, MessageId, MessageState, Sampling, Shorten, WhenFull } from './types';
 
 const FOLLOW_EVERY_MS = 700;
+const CUT_OFF: ReadonlySet<MessageState> = new Set(['stopped', 'length', 'interrupted', 'failed']);
 
 export interface Row {
   /** Stays the same while a message goes from provisional to stored, so that nothing is drawn anew. */
@@ -90,6 +91,11 @@ export class Chat implements TurnPage {
 
   get id(): ConversationId {
     return this.conversation.id;
+  }
+
+  /** A reply that was cut off, at the end of what is shown: it can go on. */
+  continues(message: Message): boolean {
+    return !this.streaming && message.id === this.leaf && message.role === 'assistant' && CUT_OFF.has(message.state);
   }
 
   async load(): Promise<void> {

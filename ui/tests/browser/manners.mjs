@@ -3,6 +3,39 @@ import assert from 'node:assert/strict';
 import { finished, focused, id, open, replies, send, users } from './steps.mjs';
 
 export const manners = {
+  'the right button and the menu key give menus of what they are at, inside the window': {
+    fake: '',
+    viewport: { width: 1180, height: 780 },
+    async run(page) {
+      await open(page);
+      const menu = page.locator(id('context-menu'));
+      const last = page.locator(id('conversation-item')).last();
+      await last.click({ button: 'right' });
+      await menu.waitFor();
+      const box = await menu.boundingBox();
+      assert.ok(box.y + box.height <= 780 && box.x >= 0, JSON.stringify(box));
+      await menu.getByText('Rename').click();
+      await page.getByLabel('Title', { exact: true }).fill('Named by its menu');
+      await page.keyboard.press('Enter');
+      await page.locator(id('conversation-item')).getByText('Named by its menu').waitFor();
+
+      await replies(page).last().click({ button: 'right', position: { x: 5, y: 5 } });
+      await menu.getByText('Edit').click();
+      await page.locator('.editor textarea, textarea.editor').first().waitFor();
+      await page.keyboard.press('Escape');
+
+      const composer = page.locator(id('composer'));
+      await composer.fill('some words');
+      await composer.press('Shift+F10');
+      await menu.waitFor();
+      await page.keyboard.press('End');
+      await page.keyboard.press('Enter');
+      await menu.waitFor({ state: 'detached' });
+      assert.equal(await focused(page), 'composer');
+      assert.equal(await composer.evaluate((field) => field.value.slice(field.selectionStart, field.selectionEnd)), 'some words');
+    },
+  },
+
   'Enter during a reply queues, says so, and the message goes when the reply ends': {
     fake: 'rate:150',
     viewport: { width: 1180, height: 780 },
