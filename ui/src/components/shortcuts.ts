@@ -73,6 +73,7 @@ export const KEYS: readonly (readonly [keys: string, what: string])[] = [
   ['← →', 'Turn to another branch, on its arrows'],
   ['Alt ↑ ↓', 'To the message before or after'],
   ['F6', 'To the next part of the window'],
+  ['Shift F10', 'The menu of what has the focus'],
   ['F2, Del', 'Rename or delete, in the list'],
 ];
 
