@@ -16,7 +16,7 @@ const PATHS: [&str; 6] = [
     concat!("/Us", "ers/"),
 ];
 /// Nobody's name: a home of theirs is an example.
-const EXAMPLE_USER: &str = "you/";
+const EXAMPLE_USER: &str = "you";
 /// What a lock file says about where a package came from.
 const ADDRESSES: [&str; 3] = [
     concat!("\"resol", "ved\": \"http"),
@@ -67,7 +67,9 @@ fn found(text: &str) -> impl Iterator<Item = (usize, String)> {
 fn begins_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
-        let of_nobody = line[at + path.len()..].starts_with(EXAMPLE_USER);
+        let of_nobody = line[at + path.len()..]
+            .strip_prefix(EXAMPLE_USER)
+            .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
         !of_nobody
             && !before.is_some_and(|char| {
                 char.is_alphanumeric() || matches!(char, '.' | '-' | '_' | '/' | '}' | '~')
