@@ -12,7 +12,7 @@ const TEXT_FIELDS = 'textarea, input:not([type]), input[type="text"], input[type
 /** Opens the menu of `target` there, if it has one. */
 export function openMenu(app: App, target: Element, x: number, y: number): void {
   const field = target.closest<Field>(TEXT_FIELDS);
-  const link = target.closest<HTMLAnchorElement>('a[href]')?.href ?? null;
+  const link = target.closest<HTMLElement>('[data-link]')?.dataset.link ?? null;
   const message = messageAt(app, target);
   const conversation = conversationAt(target);
   const selection = field ? '' : selectedIn(target);

@@ -63,6 +63,20 @@ test('a conversation is renamed and deleted from its menu', async () => {
   expect(app.conversations.some(({ id }) => id === first.id)).toBe(false);
 });
 
+test('a link in a reply is opened and its address copied from its menu', async () => {
+  const app = await show();
+  await app.openConversation(app.conversations[0].id);
+  const article = await waitFor(() => document.querySelector('article.message.assistant') as HTMLElement);
+  const link = document.createElement('a');
+  link.dataset.link = 'https://example.org/bread';
+  article.append(link);
+  await fireEvent.contextMenu(link);
+  expect(shown().slice(0, 3)).toEqual(['open-link', 'copy-link', 'copy-message']);
+  const opened = vi.spyOn(app.backend, 'openLink');
+  await fireEvent.click(screen.getByText('Open the link'));
+  await waitFor(() => expect(opened).toHaveBeenCalledWith('https://example.org/bread'));
+});
+
 test('a key opens the menu of what has the focus, Escape closes it, and the focus comes home', async () => {
   await show();
   const composer = screen.getByTestId<HTMLTextAreaElement>('composer');
