@@ -6,6 +6,9 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 
+/// The KV format of a model unless another one is asked for.
+pub(crate) const DEFAULT_KV_FORMAT: KvFormat = KvFormat::Q8;
+
 /// The model families the decoder runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

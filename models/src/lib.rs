@@ -11,6 +11,7 @@
 //! operation is computed (kernels).
 
 mod config;
+mod conversation;
 mod date;
 mod decoder;
 mod detokenizer;
@@ -26,12 +27,15 @@ mod jinja;
 mod key_balance;
 mod kv_quality;
 mod marker;
+mod message;
 mod model;
+mod model_info;
 mod pieces;
 mod pre_tokenizer;
 mod rope_table;
 mod sampler;
 mod source;
+mod span;
 mod stamp;
 mod stop;
 mod template;
@@ -43,16 +47,19 @@ mod trial;
 mod vocabulary;
 
 pub use config::{Architecture, ModelConfig, RopeScaling};
+pub use conversation::Ends;
 pub use detokenizer::Detokenizer;
 pub use digest::DigestCache;
 pub use error::{Error, Result};
 pub use extent::Extent;
 pub use fingerprint::Fingerprint;
 pub use footprint::Footprint;
-pub use model::{LoadOptions, Model, ModelInfo, inspect};
+pub use message::{ChatMessage, Role};
+pub use model::{LoadOptions, Model};
+pub use model_info::{ModelInfo, inspect};
 pub use sampler::{Sampler, SamplerConfig};
 pub use stop::StopStrings;
-pub use template::{ChatMessage, ChatTemplate, Ends, Role};
+pub use template::ChatTemplate;
 pub use thought::answer;
 pub use tokenizer::Tokenizer;
 pub use trial::trials;

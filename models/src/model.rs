@@ -1,13 +1,12 @@
-//! A loaded model, and what can be said of a file without loading it.
+//! A loaded model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use kernels::cuda::{self, Device};
 use kernels::{BLOCK_TOKENS, KvFormat, KvLayout, KvPool, Phase, Team};
-use serde::{Deserialize, Serialize};
 
-use crate::config::ModelConfig;
+use crate::config::{DEFAULT_KV_FORMAT, ModelConfig};
 use crate::decoder::{Decoder, OnDevice, Place};
 use crate::digest::DigestCache;
 use crate::error::{Error, Result};
@@ -15,6 +14,7 @@ use crate::fingerprint::{Fingerprint, Identity};
 use crate::footprint::Footprint;
 use crate::gguf::GgufFile;
 use crate::key_balance;
+use crate::model_info::{self, ModelInfo};
 use crate::sampler::Sampler;
 use crate::source::Source;
 use crate::template::ChatTemplate;
@@ -56,7 +56,7 @@ pub struct LoadOptions {
 impl Default for LoadOptions {
     fn default() -> Self {
         Self {
-            kv: KvFormat::Q8,
+            kv: DEFAULT_KV_FORMAT,
             is_forced: false,
             float_weights: false,
             device: None,
@@ -102,7 +102,7 @@ impl Model {
             .map(|device| OnDevice { device, num_layers });
         let source = Source::of(&file, digests)?;
         let decoder = Decoder::load(&file, &config, layout, team, options.float_weights, device)?;
-        // Before anything is kept under that digest.
+        // Before any block is stored under that digest.
         source.check(&file)?;
         let identity = Identity {
             weights: source.digest,
@@ -127,9 +127,9 @@ impl Model {
             false => (decoder, None),
         };
         Ok(Model {
-            name: name_of(path),
+            name: model_info::name_of(path),
             fingerprint: Fingerprint::of(&config, &layout, &identity, balance.as_deref()),
-            info: info(&file, &config, &layout, &template),
+            info: ModelInfo::new(&file, &config, &layout, &template),
             weights_bytes: weights_bytes(&file),
             footprint: Footprint::of(&file, &config),
             source,
@@ -152,10 +152,10 @@ impl Model {
         &self.info
     }
 
-    /// Whether its weights are those in the file that `path` names now.
+    /// Whether the file at `path` holds the weights of this model.
     ///
     /// # Errors
-    /// When that is no model file.
+    /// When it is not a usable model file.
     pub fn is_of(&self, path: &Path, digests: &DigestCache) -> Result<bool> {
         self.source.is_at(path, digests)
     }
@@ -349,113 +349,8 @@ impl Model {
     }
 }
 
-/// What a model file says of itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelInfo {
-    /// The file's name without folder and extension.
-    pub name: String,
-    /// The file.
-    pub path: PathBuf,
-    /// As named in the file.
-    pub architecture: String,
-    /// Decoder layers.
-    pub num_layers: usize,
-    /// Width of the residual stream.
-    pub hidden_size: usize,
-    /// Query heads per layer.
-    pub num_heads: usize,
-    /// Key/value heads per layer.
-    pub num_kv_heads: usize,
-    /// Elements per head.
-    pub head_dim: usize,
-    /// Rows of the token embedding.
-    pub vocab_size: usize,
-    /// Tokens the model was trained for.
-    pub context_length: usize,
-    /// The format that most weights have, e.g. "Q4_K".
-    pub quantization: String,
-    /// Weights, counted.
-    pub num_parameters: u64,
-    /// Size of the file.
-    pub file_bytes: u64,
-    /// Format of keys and values: one name, or `keys/values`.
-    pub kv_format: String,
-    /// Bytes of keys and values per token, in that format.
-    pub kv_bytes_per_token: u64,
-    /// What is not as the file means it, though it can be used: its chat template.
-    #[serde(default)]
-    pub warning: Option<String>,
-}
-
-/// Reads a file's header and checks it as far as possible without reading weights. What `inspect` refuses, `load` refuses.
-pub fn inspect(path: &Path) -> Result<ModelInfo> {
-    let file = GgufFile::open(path)?;
-    let config = ModelConfig::read(&file)?;
-    let (format, _) = config.kv_format(LoadOptions::default().kv);
-    let template = ChatTemplate::read(&file)?;
-    Ok(info(&file, &config, &config.kv_layout(format), &template))
-}
-
-fn info(
-    file: &GgufFile,
-    config: &ModelConfig,
-    layout: &KvLayout,
-    template: &ChatTemplate,
-) -> ModelInfo {
-    ModelInfo {
-        name: name_of(file.path()),
-        path: file.path().to_path_buf(),
-        architecture: config.architecture.name().into(),
-        num_layers: config.num_layers,
-        hidden_size: config.hidden_size,
-        num_heads: config.num_heads,
-        num_kv_heads: config.num_kv_heads,
-        head_dim: config.head_dim,
-        vocab_size: config.vocab_size,
-        context_length: config.context_length,
-        quantization: quantization(file),
-        num_parameters: file.tensors().map(|(_, _, elements)| elements as u64).sum(),
-        file_bytes: file.file_bytes(),
-        kv_format: layout.format.to_string(),
-        kv_bytes_per_token: layout.bytes_per_token() as u64,
-        warning: template.note().map(str::to_owned),
-    }
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-}
-
 fn weights_bytes(file: &GgufFile) -> u64 {
     file.tensors()
         .map(|(_, dtype, elements)| (elements / dtype.block_size() * dtype.type_size()) as u64)
         .sum()
-}
-
-/// The format of most elements outside the token embedding.
-fn quantization(file: &GgufFile) -> String {
-    let mut elements = std::collections::BTreeMap::<String, usize>::new();
-    for (_, dtype, count) in file
-        .tensors()
-        .filter(|(name, ..)| *name != "token_embd.weight")
-    {
-        *elements
-            .entry(format_name(&format!("{dtype:?}")))
-            .or_default() += count;
-    }
-    elements
-        .into_iter()
-        .max_by_key(|(_, count)| *count)
-        .map_or_else(String::new, |(name, _)| name)
-}
-
-/// candle writes `Q4K` where everybody else writes `Q4_K`.
-fn format_name(name: &str) -> String {
-    match name.strip_suffix('K') {
-        Some(start) => format!("{start}_K"),
-        None => name.to_string(),
-    }
 }

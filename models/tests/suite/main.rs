@@ -5,6 +5,7 @@ mod broken;
 mod chunks;
 #[cfg(target_os = "linux")]
 mod device;
+mod file_kinds;
 mod float_path;
 mod golden;
 mod kv_quality;
