@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::{Answer, Request};
+use crate::request::{Answer, Question, Request};
 use crate::{Error, Result};
 
 const FILE: &str = "control.json";
@@ -29,9 +29,9 @@ const MOST_ANSWER: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A release waits for the reply that is being written.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
-/// A window comes forward at once, or does not answer.
+/// Longest wait for the answer to `show`; a window that responds comes forward at once.
 const LONGEST_SHOW: Duration = Duration::from_secs(4);
-/// Commands that may wait for their answers at one time; more are closed without one.
+/// Most commands that wait for their answers at one time; further ones are closed without an answer.
 const MOST_WAITING: usize = 8;
 
 /// What the file holds.
@@ -61,16 +61,16 @@ impl Command {
         }
     }
 
-    /// What the engine is asked; nothing where it is not the engine's.
+    /// The request to the engine; `None` if the engine does not handle the command.
     pub(crate) fn request(self) -> Option<Request> {
         match self {
             Self::Release => Some(Request::Release),
-            Self::Memory => Some(Request::Memory),
+            Self::Memory => Some(Question::Memory.into()),
             Self::Show => None,
         }
     }
 
-    /// How long its answer may take.
+    /// Longest wait for its answer.
     fn patience(self) -> Duration {
         match self {
             Self::Release | Self::Memory => LONGEST_ANSWER,
@@ -89,11 +89,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to listen for the process that holds `folder`. `take` hands each command on, with where its answer goes, and does
-    /// not wait for that.
+    /// Starts listening on behalf of the process that holds `folder`. `take` receives each command with the sender for
+    /// its answer, and must not block until the answer.
     ///
     /// # Errors
-    /// When no port can be had or the file cannot be written.
+    /// When no port is available or the file cannot be written.
     pub fn listen(
         folder: &Path,
         take: impl Fn(Command, Sender<Answer>) + Send + 'static,
@@ -119,7 +119,7 @@ impl Control {
                     if ended.load(Ordering::SeqCst) {
                         return;
                     }
-                    // One is listened to at a time; whoever breaks off is nobody's loss.
+                    // Connections are served one at a time; a connection that fails is dropped.
                     let served = stream.and_then(|stream| serve(stream, &token, &take, &waiting));
                     if let Err(error) = served {
                         tracing::debug!(%error, "a control connection broke off");
@@ -195,8 +195,8 @@ fn exchange(mut stream: TcpStream, token: &str, command: Command) -> std::io::Re
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Reads a line and hands its command on. The answer is waited for beside the next line: a release may take as long as a reply,
-/// and a window is asked for meanwhile.
+/// Reads a line and passes its command to `take`. Another thread waits for the answer, since a release may take as long
+/// as a reply and `show` must be served meanwhile.
 fn serve(
     stream: TcpStream,
     token: &str,

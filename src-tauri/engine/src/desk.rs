@@ -1,4 +1,4 @@
-//! The desk: what the engine thread sees of what has come in. Requests are taken in by the [`Intake`], on a thread of its own.
+//! The desk: the engine thread's side of the request queue. The [`Intake`] receives requests on a thread of its own.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use store::History;
 
-use crate::intake::{Accepted, Board, Intake, Waiting};
-use crate::question::Question;
-use crate::request::{Answer, Envelope, Request};
+use crate::intake::{Accepted, Intake, RequestQueue, SharedQueue};
+use crate::request::{Answer, Envelope, Question, Request};
 use crate::{Error, Result};
 
 /// Longest wait between two looks at the clock.
@@ -21,16 +20,16 @@ const IDLE_PAUSE: Duration = Duration::from_millis(2);
 /// The engine thread's side. Dropping it ends the intake.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    board: Arc<Board>,
+    queue: Arc<SharedQueue>,
     history: Arc<Mutex<History>>,
     clock: fn() -> i64,
-    /// Wakes the intake, so that it sees the end.
+    /// Wakes the intake thread when the engine ends.
     wake: Option<Sender<Envelope>>,
     intake: Option<JoinHandle<()>>,
 }
 
 impl Desk {
-    /// Starts to take requests in from `inbox`; `wake` leads there.
+    /// Starts the intake thread, which receives from `inbox`; `wake` is a sender to `inbox`.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the thread cannot be started.
@@ -53,7 +52,7 @@ impl Desk {
 
     fn new(history: Arc<Mutex<History>>, clock: fn() -> i64) -> Self {
         Self {
-            board: Arc::default(),
+            queue: Arc::default(),
             history,
             clock,
             wake: None,
@@ -61,22 +60,22 @@ impl Desk {
         }
     }
 
-    /// What takes requests in for this desk.
+    /// The intake of this desk.
     fn intake(&self) -> Intake {
         Intake {
-            board: Arc::clone(&self.board),
+            queue: Arc::clone(&self.queue),
             history: Arc::clone(&self.history),
             clock: self.clock,
         }
     }
 
-    /// History rolls back what a panic interrupts, so the lock is taken whether or not another thread panicked. Not for long:
-    /// the words that are sent meanwhile wait for it.
+    /// Locks the history, also after a panic in another thread, since history rolls back an interrupted transaction.
+    /// Hold it briefly: a message that is sent meanwhile waits for it.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The history, for work that takes it only now and then.
+    /// The shared history, for work that locks it only briefly.
     pub(crate) fn shared_history(&self) -> &Mutex<History> {
         &self.history
     }
@@ -96,7 +95,7 @@ impl Desk {
         self.ended();
         loop {
             let left_ms = idle_at.map(|at| at - self.now_ms());
-            if let Some(work) = self.board.lock().pick(left_ms) {
+            if let Some(work) = self.queue.lock().pick(left_ms) {
                 return Some(work);
             }
             let wait = match (idle(), left_ms) {
@@ -105,56 +104,59 @@ impl Desk {
                 (false, Some(ms)) => Duration::from_millis(ms.unsigned_abs()).min(LONGEST_WAIT),
                 (false, None) => LONGEST_WAIT,
             };
-            let waiting = self.board.lock();
+            let waiting = self.queue.lock();
             if waiting.is_empty() {
                 if waiting.is_deserted {
                     return None;
                 }
-                // Woken for nothing, or poisoned: looked at again either way.
-                drop(self.board.arrived.wait_timeout(waiting, wait));
+                // After a spurious wake-up or a poisoned lock the loop checks again.
+                drop(self.queue.arrived.wait_timeout(waiting, wait));
             }
         }
     }
 
-    /// The running turn has ended. Said before its last event: who has seen that may send the next one.
+    /// Marks the running turn as ended. Called before its last event is emitted, since the receiver of that event may
+    /// send the next turn.
     pub(crate) fn ended(&self) {
-        self.board.lock().running = None;
+        self.queue.lock().running = None;
     }
 
     /// Whether the running turn is to stop.
     pub(crate) fn poll(&self) -> bool {
-        self.board.lock().stop
+        self.queue.lock().stop
     }
 
     /// Whether a turn waits, so that side work should make way.
     pub(crate) fn has_turn(&self) -> bool {
-        let waiting = self.board.lock();
+        let waiting = self.queue.lock();
         !waiting.turns.is_empty() || waiting.closing
     }
 
     /// Whether another conversation waits to be opened: its reader has left the one before.
     pub(crate) fn has_open(&self) -> bool {
-        self.board.lock().has_open()
+        self.queue.lock().has_open()
     }
 
     /// Whether another conversation waits to be opened or warmed.
     pub(crate) fn has_warm(&self) -> bool {
-        self.board.lock().has_warm()
+        self.queue.lock().has_warm()
     }
 
     /// Whether anything waits to be done.
     pub(crate) fn is_waited_for(&self) -> bool {
-        let waiting = self.board.lock();
+        let waiting = self.queue.lock();
         !waiting.is_empty() || waiting.closing
     }
 
-    /// The next request that may be answered in the middle of a reply, and where its answer goes.
+    /// The next waiting question, and the sender for its answer.
     pub(crate) fn next_question(&self) -> Option<(Question, Sender<Answer>)> {
-        let mut waiting = self.board.lock();
-        let mut all = waiting.later.iter().enumerate();
-        let (index, question) =
-            all.find_map(|(index, it)| Some((index, Question::of(&it.request)?)))?;
-        let answers = waiting.later.remove(index)?.answers;
+        let mut waiting = self.queue.lock();
+        let is_question = |it: &Envelope| matches!(it.request, Request::Question { .. });
+        let index = waiting.later.iter().position(is_question)?;
+        let Envelope { request, answers } = waiting.later.remove(index)?;
+        let Request::Question { question } = request else {
+            return None;
+        };
         Some((question, answers))
     }
 }
@@ -162,7 +164,7 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         {
-            let mut waiting = self.board.lock();
+            let mut waiting = self.queue.lock();
             waiting.has_ended = true;
             waiting.turns.clear();
             waiting.later.clear();
@@ -171,21 +173,21 @@ impl Drop for Desk {
             return;
         };
         let (answers, _) = channel();
-        // It may have ended by itself.
+        // The thread may have ended already.
         let _ = wake.send(Envelope {
-            request: Request::Loaded,
+            request: Question::Loaded.into(),
             answers,
         });
         let _ = intake.join();
     }
 }
 
-impl Waiting {
+impl RequestQueue {
     fn is_empty(&self) -> bool {
         self.turns.is_empty() && self.later.is_empty()
     }
 
-    /// The next work that is there. A draft is read when there is nothing else to do.
+    /// Takes the next work from the queue. A draft is prefilled only when there is no other work.
     fn pick(&mut self, left_ms: Option<i64>) -> Option<Work> {
         if let Some(turn) = self.turns.pop_front() {
             self.running = Some(turn.conversation.clone());

@@ -6,23 +6,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use models::{DigestCache, ModelInfo};
-use store::{
-    BlockStore, CacheStats, ConversationId, History, MessageId, Passphrase, Secret, VerifyReport,
-};
+use store::{BlockStore, ConversationId, History, MessageId, Passphrase, Secret, VerifyReport};
 
 use crate::control::{Command, Control};
 use crate::desk::Desk;
-use crate::device::{DeviceList, Devices};
+use crate::device::Devices;
 use crate::limits::MemoryLimits;
-use crate::memory::{MemoryStats, Released};
+use crate::memory::Released;
 use crate::privacy::{PrivacyState, Rewriting};
 use crate::process::{EngineProcess, remote};
 use crate::request::{Answer, Envelope, Request, TurnEvents};
-use crate::turn::{ContextUse, EditCost, Turn};
+use crate::turn::Turn;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// What the engine needs to know.
+mod questions;
+
+/// Configuration of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Folder whose `*.gguf` files are models.
@@ -182,63 +182,6 @@ impl Engine {
         )
     }
 
-    /// What sending `text` instead of `message`, or after the active leaf, would cost. Changes nothing.
-    ///
-    /// # Errors
-    /// When the conversation or the message does not exist, or no model is loaded.
-    pub fn preview(
-        &self,
-        conversation: ConversationId,
-        message: Option<MessageId>,
-        text: String,
-    ) -> Result<EditCost> {
-        match self.ask(Request::Preview {
-            conversation,
-            message,
-            text,
-        })? {
-            Answer::Cost(cost) => Ok(cost),
-            other => Err(Error::wrong_answer("preview", &other)),
-        }
-    }
-
-    /// What going on would cost with `text` as the system prompt. Changes nothing.
-    ///
-    /// # Errors
-    /// When the conversation does not exist, or no model is loaded.
-    pub fn preview_system(&self, conversation: ConversationId, text: String) -> Result<EditCost> {
-        match self.ask(Request::PreviewSystem { conversation, text })? {
-            Answer::Cost(cost) => Ok(cost),
-            other => Err(Error::wrong_answer("preview_system", &other)),
-        }
-    }
-
-    /// What beginning a conversation with these words would cost. Changes nothing.
-    ///
-    /// # Errors
-    /// When no model is loaded.
-    pub fn preview_new(&self, system_prompt: String, text: String) -> Result<EditCost> {
-        let request = Request::PreviewNew {
-            system_prompt,
-            text,
-        };
-        match self.ask(request)? {
-            Answer::Cost(cost) => Ok(cost),
-            other => Err(Error::wrong_answer("preview_new", &other)),
-        }
-    }
-
-    /// How full a conversation's context is.
-    ///
-    /// # Errors
-    /// When the conversation does not exist, or no model is loaded.
-    pub fn context(&self, conversation: ConversationId) -> Result<ContextUse> {
-        match self.ask(Request::Context { conversation })? {
-            Answer::Context(context) => Ok(context),
-            other => Err(Error::wrong_answer("context", &other)),
-        }
-    }
-
     /// Gives the pool the memory for as long a context as the loaded model can hold. What is cached stays, on disk.
     ///
     /// # Errors
@@ -253,36 +196,6 @@ impl Engine {
     /// When there is no such model or it cannot be used.
     pub fn load(&self, name: Option<String>) -> Result<Option<ModelInfo>> {
         self.model(Request::Load { name })
-    }
-
-    /// The model in use.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn loaded(&self) -> Result<Option<ModelInfo>> {
-        self.model(Request::Loaded)
-    }
-
-    /// What memory is used for.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn memory(&self) -> Result<MemoryStats> {
-        match self.ask(Request::Memory)? {
-            Answer::Memory(stats) => Ok(*stats),
-            other => Err(Error::wrong_answer("memory", &other)),
-        }
-    }
-
-    /// The GPUs of the machine, and why there is none to use.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn devices(&self) -> Result<DeviceList> {
-        match self.ask(Request::Devices)? {
-            Answer::Devices(list) => Ok(list),
-            other => Err(Error::wrong_answer("devices", &other)),
-        }
     }
 
     /// Saves everything and gives back the pool and the weights; waits for a running reply. The next turn loads again.
@@ -329,7 +242,7 @@ impl Engine {
             .map_err(|error| Error::Control(format!("no control channel: {error}")))
     }
 
-    /// Hands on what another process asked for. Whoever has the window answers for that.
+    /// Passes the command of another process to the engine. A command for the window is the shell's to answer.
     pub fn take(&self, command: Command, answers: Sender<Answer>) {
         match &self.requests {
             Some(requests) => pass(requests, command, answers),
@@ -343,17 +256,6 @@ impl Engine {
     /// [`Error::Stopped`].
     pub fn forget(&self, messages: Vec<MessageId>) -> Result<()> {
         self.ask(Request::Forget { messages }).map(drop)
-    }
-
-    /// What the block store holds.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn cache_stats(&self) -> Result<CacheStats> {
-        match self.ask(Request::CacheStats)? {
-            Answer::CacheStats(stats) => Ok(stats),
-            other => Err(Error::wrong_answer("cache_stats", &other)),
-        }
     }
 
     /// Reads and checks every block on disk.
@@ -373,14 +275,6 @@ impl Engine {
     /// [`Error::Stopped`].
     pub fn cache_clear(&self) -> Result<()> {
         self.ask(Request::CacheClear).map(drop)
-    }
-
-    /// Whether conversations are encrypted on disk.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn privacy(&self) -> Result<PrivacyState> {
-        self.ask_privacy(Request::Privacy)
     }
 
     /// Encrypts them, once a running reply has ended. The history is encrypted when this returns; blocks follow in the

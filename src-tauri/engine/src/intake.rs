@@ -32,9 +32,9 @@ impl Accepted {
     }
 }
 
-/// Requests that have come in and not been done, and what is being done.
+/// The request queue, and the state of the running turn.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct RequestQueue {
     pub turns: VecDeque<Accepted>,
     pub later: VecDeque<Envelope>,
     /// The conversation whose turn is running.
@@ -43,13 +43,13 @@ pub(crate) struct Waiting {
     pub stop: bool,
     /// The engine is to end.
     pub closing: bool,
-    /// Nobody can ask anything more.
+    /// Every handle to the engine is gone: no further request can come.
     pub is_deserted: bool,
     /// The engine thread has ended: nothing is done any more.
     pub has_ended: bool,
 }
 
-impl Waiting {
+impl RequestQueue {
     fn put(&mut self, Envelope { request, answers }: Envelope) {
         match request {
             Request::Cancel { conversation } => {
@@ -78,7 +78,7 @@ impl Waiting {
             }
             request => {
                 if matches!(request, Request::Draft { .. }) {
-                    // Only what was typed last counts.
+                    // A newer draft replaces the waiting one.
                     self.forget_drafts(|_| true);
                 }
                 self.later.push_back(Envelope { request, answers });
@@ -106,7 +106,7 @@ impl Waiting {
         self.later.iter().any(|it| is_open(it) || is_warm(it))
     }
 
-    /// Only the intake adds turns, so what is not busy stays so until it adds one.
+    /// Whether a turn of the conversation runs or waits. Only the intake adds turns, so that the answer holds until it adds one.
     fn is_busy(&self, conversation: &ConversationId) -> bool {
         self.running.as_ref() == Some(conversation)
             || (self.turns.iter()).any(|turn| turn.conversation == *conversation)
@@ -133,13 +133,13 @@ impl Waiting {
 
 /// What the intake and the engine thread share. Neither holds it while it works.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
-    waiting: Mutex<Waiting>,
+pub(crate) struct SharedQueue {
+    waiting: Mutex<RequestQueue>,
     pub arrived: Condvar,
 }
 
-impl Board {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl SharedQueue {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RequestQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -147,7 +147,7 @@ impl Board {
 /// The thread's side.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    pub board: Arc<Board>,
+    pub queue: Arc<SharedQueue>,
     pub history: Arc<Mutex<History>>,
     pub clock: fn() -> i64,
 }
@@ -156,14 +156,14 @@ impl Intake {
     /// Takes in what comes until nobody can ask any more, or the engine thread has ended.
     pub(crate) fn run(&self, inbox: &Receiver<Envelope>) {
         for envelope in inbox {
-            if self.board.lock().has_ended {
+            if self.queue.lock().has_ended {
                 return;
             }
             self.take(envelope);
-            self.board.arrived.notify_all();
+            self.queue.arrived.notify_all();
         }
-        self.board.lock().is_deserted = true;
-        self.board.arrived.notify_all();
+        self.queue.lock().is_deserted = true;
+        self.queue.arrived.notify_all();
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
@@ -175,8 +175,8 @@ impl Intake {
         match request {
             Request::Turn { turn } => match self.accept(&turn, &answers) {
                 Ok(Some(accepted)) => {
-                    let mut waiting = self.board.lock();
-                    // What nobody will do is not kept: who asked hears that the engine has stopped.
+                    let mut waiting = self.queue.lock();
+                    // After the end of the engine thread nothing is queued: the dropped sender tells the caller that the engine has stopped.
                     if !waiting.has_ended {
                         waiting.forget_drafts(|it| *it == accepted.conversation);
                         waiting.turns.push_back(accepted);
@@ -188,7 +188,7 @@ impl Intake {
                 }
             },
             request => {
-                let mut waiting = self.board.lock();
+                let mut waiting = self.queue.lock();
                 if !waiting.has_ended {
                     waiting.put(Envelope { request, answers });
                 }
@@ -203,7 +203,7 @@ impl Intake {
             .history()
             .conversation(id)
             .map_err(|_| Error::ConversationMissing(id.to_string()))?;
-        if self.board.lock().is_busy(id) {
+        if self.queue.lock().is_busy(id) {
             return Err(Error::Busy);
         }
         let accepted = |leaf: MessageId, extend: bool| Accepted {
@@ -292,7 +292,7 @@ impl Intake {
         }
     }
 
-    /// The message itself, if it has these words and waits for its reply: they were sent before, and are not stored twice.
+    /// The message, if it has this text and no reply: the same send was repeated, and is not stored twice.
     fn unanswered(&self, id: Option<&MessageId>, text: &str) -> Result<Option<Message>> {
         let history = self.history();
         let Some(message) = id.map(|id| history.message(id)).transpose()? else {

@@ -1,11 +1,11 @@
 //! Block pools, prefix tree, sessions and turns: the part of Reprise that never reads the same text twice.
 //!
-//! One thread owns the model and the pool ([`Engine`] is its handle); another takes requests in, so that words are durable
-//! whatever the first one does (`intake`). A turn becomes tokens (`prompt`), the session makes
-//! its timeline those tokens ([`Session::sync`]): it walks the prefix tree, brings blocks from disk into the pool
-//! ([`Cache`]), copies and truncates a partly matching one, and computes the rest. Then it samples, and the words are in
-//! history before they are shown. What is new goes to disk on a writer thread, when the turn has ended. The memory plan
-//! ([`MemoryPlan`]) says what a model will take; what it took is given back when nobody uses it.
+//! One thread owns the model and the pool ([`Engine`] is its handle); another receives requests, so that words are
+//! durable even while the first one is busy (`intake`). A turn becomes tokens (`prompt`), the session makes its
+//! timeline those tokens ([`Session::sync`]): it walks the prefix tree, brings blocks from disk into the pool
+//! ([`Cache`]), copies and truncates a partly matching one, and computes the rest. Then it samples, and the words are
+//! in history before they are shown. What is new goes to disk on a writer thread, when the turn has ended. The memory
+//! plan ([`MemoryPlan`]) says what a model will take; what it took is given back when nobody uses it.
 //!
 //! Not here: windows, SQL, file layouts (store), tensors and tokenizers (models, kernels). Requests and events are plain
 //! data, so that the engine can live in a process of its own.
@@ -15,6 +15,7 @@ mod cache;
 pub mod catalog;
 #[cfg(target_os = "linux")]
 mod cgroup;
+mod chat_turn;
 pub mod control;
 mod desk;
 mod device;

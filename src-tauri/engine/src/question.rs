@@ -1,5 +1,5 @@
-//! Questions that change nothing (law 7) and may be answered in the middle of a reply: what an edit costs, how full the context
-//! is, what is on disk and in memory.
+//! The answers to questions: the cost of an edit, the use of the context, of the disk and of memory. They change nothing
+//! (law 7), so that they can be given while a reply is decoded.
 
 use std::sync::Mutex;
 
@@ -12,88 +12,12 @@ use crate::device::DeviceList;
 use crate::memory::MemoryStats;
 use crate::privacy::PrivacyState;
 use crate::prompt::{self, Head, Part, Prompt};
-use crate::request::{Answer, Request};
+use crate::request::{Answer, Question};
 use crate::turn::{ContextUse, EditCost};
 use crate::writer::lock;
 use crate::{Error, Result, shorten};
 
-/// A request that changes nothing.
-#[derive(Debug)]
-pub(crate) enum Question {
-    Preview {
-        conversation: ConversationId,
-        message: Option<MessageId>,
-        text: String,
-    },
-    PreviewSystem {
-        conversation: ConversationId,
-        text: String,
-    },
-    PreviewNew {
-        system_prompt: String,
-        text: String,
-    },
-    Context {
-        conversation: ConversationId,
-    },
-    Loaded,
-    CacheStats,
-    Devices,
-    Memory,
-    Privacy,
-}
-
-impl Question {
-    /// The question that a request is. Every request is named here, so that a new one has to be put on one side.
-    pub(crate) fn of(request: &Request) -> Option<Self> {
-        match request.clone() {
-            Request::Preview {
-                conversation,
-                message,
-                text,
-            } => Some(Self::Preview {
-                conversation,
-                message,
-                text,
-            }),
-            Request::PreviewSystem { conversation, text } => {
-                Some(Self::PreviewSystem { conversation, text })
-            }
-            Request::PreviewNew {
-                system_prompt,
-                text,
-            } => Some(Self::PreviewNew {
-                system_prompt,
-                text,
-            }),
-            Request::Context { conversation } => Some(Self::Context { conversation }),
-            Request::Loaded => Some(Self::Loaded),
-            Request::CacheStats => Some(Self::CacheStats),
-            Request::Devices => Some(Self::Devices),
-            Request::Memory => Some(Self::Memory),
-            Request::Privacy => Some(Self::Privacy),
-            Request::Turn { .. }
-            | Request::Cancel { .. }
-            | Request::Open { .. }
-            | Request::Warm { .. }
-            | Request::Draft { .. }
-            | Request::RaiseContext
-            | Request::Load { .. }
-            | Request::Forget { .. }
-            | Request::CacheVerify
-            | Request::CacheClear
-            | Request::Release
-            | Request::Reserve { .. }
-            | Request::Limit { .. }
-            | Request::Protect { .. }
-            | Request::Unprotect
-            | Request::ChangeSecret { .. }
-            | Request::Shutdown => None,
-        }
-    }
-}
-
-/// Of whom it is asked.
+/// The state of the engine that questions are answered from.
 pub(crate) struct Asked<'a> {
     pub desk: &'a Desk,
     pub cache: Option<&'a Cache>,
@@ -229,7 +153,7 @@ impl Asked<'_> {
     fn cost(&self, cache: &Cache, prompt: &Prompt) -> Result<Answer> {
         let typed = self.drafted.iter().zip(&prompt.tokens);
         let typed = typed.take_while(|(a, b)| a == b).count();
-        // As a turn would: what is sooner computed than read is not kept.
+        // A turn does the same: it drops blocks that are computed faster than read.
         let mut found = cache.tree.find(&prompt.tokens);
         cache.give_up_slow_end(&mut found);
         let cached = found.num_tokens();

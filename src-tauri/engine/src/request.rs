@@ -13,10 +13,65 @@ use crate::memory::{MemoryStats, Released};
 use crate::privacy::PrivacyState;
 use crate::turn::{ContextUse, EditCost, Turn, TurnEvent};
 
-/// What the engine can be asked. A `Turn` answers with many events, everything else with one answer.
+/// A request that changes nothing (law 7). It may be answered while a reply is decoded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "question", rename_all = "snake_case")]
+pub enum Question {
+    /// The cost of sending `text` in place of `message`, or after the active leaf.
+    Preview {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The message that is being edited.
+        message: Option<MessageId>,
+        /// The draft.
+        text: String,
+    },
+    /// The cost of going on with `text` as the system prompt.
+    PreviewSystem {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The draft.
+        text: String,
+    },
+    /// The cost of the first message of a new conversation.
+    PreviewNew {
+        /// May be empty.
+        system_prompt: String,
+        /// The first message.
+        text: String,
+    },
+    /// How full the context of a conversation is.
+    Context {
+        /// The conversation.
+        conversation: ConversationId,
+    },
+    /// The loaded model.
+    Loaded,
+    /// Statistics of the block store.
+    CacheStats,
+    /// Memory use.
+    Memory,
+    /// The GPUs of the machine.
+    Devices,
+    /// Whether conversations are encrypted on disk.
+    Privacy,
+}
+
+impl From<Question> for Request {
+    fn from(question: Question) -> Self {
+        Self::Question { question }
+    }
+}
+
+/// A request to the engine. A `Turn` answers with many events, every other request with one answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
+    /// Ask a question.
+    Question {
+        /// The question.
+        question: Question,
+    },
     /// Do a turn.
     Turn {
         /// Which.
@@ -48,34 +103,6 @@ pub enum Request {
         /// What stands in the field.
         text: String,
     },
-    /// What sending `text` instead of `message`, or after the active leaf, would cost.
-    Preview {
-        /// Where.
-        conversation: ConversationId,
-        /// The message that is being edited.
-        message: Option<MessageId>,
-        /// The draft.
-        text: String,
-    },
-    /// What going on would cost with `text` as the system prompt.
-    PreviewSystem {
-        /// Where.
-        conversation: ConversationId,
-        /// The draft.
-        text: String,
-    },
-    /// What beginning a conversation would cost.
-    PreviewNew {
-        /// May be empty.
-        system_prompt: String,
-        /// The first message.
-        text: String,
-    },
-    /// How full the context of a conversation is.
-    Context {
-        /// Which.
-        conversation: ConversationId,
-    },
     /// Give the pool the memory for as long a context as the model can hold.
     RaiseContext,
     /// Load a model by name; the default one when absent.
@@ -83,23 +110,15 @@ pub enum Request {
         /// Name from the list of models.
         name: Option<String>,
     },
-    /// The model that is loaded.
-    Loaded,
     /// Messages that are gone: their refs go, and what no ref reaches.
     Forget {
         /// The messages.
         messages: Vec<MessageId>,
     },
-    /// What the block store holds.
-    CacheStats,
     /// Read and check every block on disk.
     CacheVerify,
     /// Empty the block store. No word of the history is lost.
     CacheClear,
-    /// What memory is used for.
-    Memory,
-    /// The GPUs of the machine.
-    Devices,
     /// Save everything and give back the pool and the weights, once a running reply has ended. The next turn loads them
     /// again.
     Release,
@@ -115,8 +134,6 @@ pub enum Request {
         /// The limits.
         limits: MemoryLimits,
     },
-    /// Whether conversations are encrypted on disk.
-    Privacy,
     /// Encrypt them; blocks follow in the background.
     Protect {
         /// What is to unlock them.
@@ -179,7 +196,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What it answers, for messages.
+    /// The content of the answer in words, for error messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Turn(_) => "an event of a turn",
@@ -252,9 +269,11 @@ impl Request {
                 }
                 | Self::Warm { .. }
                 | Self::Draft { .. }
-                | Self::Preview { .. }
-                | Self::PreviewSystem { .. }
-                | Self::PreviewNew { .. }
+                | Self::Question {
+                    question: Question::Preview { .. }
+                        | Question::PreviewSystem { .. }
+                        | Question::PreviewNew { .. }
+                }
                 | Self::Load { .. }
         )
     }

@@ -10,7 +10,7 @@ use crate::reply::sampler_config;
 use crate::reply_text::ReplyText;
 use crate::session::Session;
 use crate::turn::TurnEvent;
-use crate::{Error, Result, worker};
+use crate::{Error, Result, chat_turn};
 
 /// Tokens that a summary may take in a context of `limit` tokens.
 pub(crate) fn most_tokens(limit: usize) -> usize {
@@ -51,7 +51,7 @@ pub(crate) fn write(
     let mut session = Session::aside();
     let written = decode(&mut session, desk, cache, conversation, turn, prompt, most);
     session.abandon(cache);
-    // What the model thought while it wrote is no part of it.
+    // The summary leaves out the model's thought.
     let summary = models::answer(&written?).trim().to_owned();
     match summary.is_empty() {
         true => Err(Error::NoSummary),
@@ -68,7 +68,7 @@ fn decode(
     prompt: &[u32],
     most: usize,
 ) -> Result<String> {
-    let synced = session.sync(cache, prompt, &mut worker::reading(desk, turn))?;
+    let synced = session.sync(cache, prompt, &mut chat_turn::reading(desk, turn))?;
     let logits = synced.logits.ok_or(Error::Cancelled)?;
     let sampling = turn.options.over(&conversation.sampling);
     let config = sampler_config(&sampling, turn.leaf.as_str(), 0);
@@ -89,7 +89,7 @@ fn decode(
         if desk.poll() {
             return Err(Error::Cancelled);
         }
-        worker::answer_questions(desk, cache);
+        chat_turn::answer_questions(desk, cache);
         timeline.push(id);
         if cache.model().tokenizer().is_end(id) {
             break;

@@ -3,30 +3,23 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use models::{DigestCache, Extent, StopStrings};
-use store::{
-    BlockId, BlockStore, Conversation, ConversationId, Message, MessageId, MessageState, Prefill,
-    TokenRow, TurnStats,
-};
+use models::DigestCache;
+use store::{BlockStore, Conversation, ConversationId, MessageId};
 
 use crate::cache::Cache;
 use crate::desk::{Desk, Work};
 use crate::device::Devices;
 use crate::intake::Accepted;
 use crate::privacy::Rewriting;
-use crate::prompt::{self, Prompt};
-use crate::question::{Asked, Question};
-use crate::reply::Reply;
-use crate::reply_text::ReplyText;
-use crate::request::{Answer, Envelope, Request};
-use crate::session::{Session, Synced};
+use crate::question::Asked;
+use crate::request::{Answer, Envelope, Question, Request};
+use crate::session::Session;
 use crate::turn::TurnEvent;
 use crate::writer::lock;
-use crate::{Error, MemoryLimits, Result, loading, question};
+use crate::{Error, MemoryLimits, Result, chat_turn, question};
 
-/// What the engine thread works with.
+/// The state of the engine thread.
 pub(crate) struct Worker {
     pub(crate) desk: Desk,
     pub(crate) store: Arc<Mutex<BlockStore>>,
@@ -38,7 +31,7 @@ pub(crate) struct Worker {
     pub(crate) devices: Devices,
     /// When the model was used last, in Unix milliseconds.
     pub(crate) last_used_ms: i64,
-    /// What has been read of a message that is being typed.
+    /// The prefilled part of a message that is being typed.
     pub(crate) draft: Option<Session>,
     /// The conversation that somebody looks at.
     pub(crate) open: Option<ConversationId>,
@@ -130,70 +123,18 @@ impl Worker {
         ControlFlow::Continue(())
     }
 
-    /// One chat turn, after the user's words are stored: prompt, sync, decode, store, save.
+    /// One chat turn, after the user's words are stored.
     pub(crate) fn reply(&mut self, turn: &Accepted) -> Result<TurnEvent> {
         let conversation = self.load_for_turn(turn)?;
         let cache = self.cache.as_mut().ok_or(Error::Stopped)?;
-        let desk = &mut self.desk;
-        let start = Instant::now();
-        let prompt = prompt_of(desk, cache, &conversation, &turn.leaf)?;
-        // The prompt and one token of the reply.
-        if !prompt.is_whole || prompt.needed + 1 > cache.context_tokens() {
-            return Err(loading::too_long(
-                cache,
-                prompt.needed + 1,
-                !prompt.is_whole,
-            ));
-        }
-        let (prompt, message, ids, text) = begin(desk, cache, &conversation, turn, prompt)?;
-        turn.emit(TurnEvent::Started {
-            user: None,
-            reply: Some(Box::new(message.clone())),
-        });
-
-        let mut session = self.draft.take().unwrap_or_default().kept();
-        let mut reply = Reply::new(message.clone(), ids, text, &conversation, turn, cache);
-        let outcome = generate(&mut session, &mut reply, cache, desk, turn, &prompt.tokens);
-        let (state, stats, failure) = match outcome {
-            Ok((state, synced)) => (
-                state,
-                Some(stats(&synced, &reply, prompt.tokens.len(), start)),
-                None,
-            ),
-            Err(error) => (MessageState::Failed, None, Some(error)),
-        };
-        let ended = reply.end(desk, turn, state);
-        let tokens = TokenRow {
-            tokenizer: cache.model().tokenizer().digest(),
-            ids: reply.ids.clone(),
-        };
-        let stored = ended.and_then(|()| {
-            let mut history = desk.history();
-            let text = reply.text.as_str();
-            Ok(history.finish_reply(&message.id, text, &tokens, state, stats)?)
-        });
-        let (chain, timeline) = (session.chain().to_vec(), session.tokens().to_vec());
-        // Whatever became of the words: nobody else gives its slots back.
-        let last = session.close(cache);
-        debug_assert!(cache.check(&[]).is_ok(), "{:?}", cache.check(&[]));
-        if let Err(error) = stored {
-            return Err(failure.unwrap_or(error));
-        }
-        if self.open.as_ref() == Some(&turn.conversation) {
-            cache.pin_open(&timeline);
-        }
-        refer(desk, cache, &message, chain, last)?;
-        match (failure, stats) {
-            (None, Some(stats)) => Ok(finished(message, reply.text.as_str(), state, &stats)),
-            (failure, _) => Err(failure.unwrap_or(Error::Stopped)),
-        }
+        let is_open = self.open.as_ref() == Some(&turn.conversation);
+        let (desk, draft) = (&mut self.desk, &mut self.draft);
+        chat_turn::run(turn, &conversation, desk, cache, draft, is_open)
     }
 
     fn answer(&mut self, request: Request) -> Result<Answer> {
-        if let Some(question) = Question::of(&request) {
-            return self.answer_question(question);
-        }
         match request {
+            Request::Question { question } => self.answer_question(question),
             Request::Draft {
                 conversation,
                 message,
@@ -249,19 +190,10 @@ impl Worker {
                 self.limit(limits);
                 Ok(Answer::Done)
             }
-            // Questions were answered, and these are taken in by the intake.
-            Request::Preview { .. }
-            | Request::PreviewSystem { .. }
-            | Request::PreviewNew { .. }
-            | Request::Context { .. }
-            | Request::Loaded
-            | Request::CacheStats
-            | Request::Devices
-            | Request::Memory
-            | Request::Privacy
-            | Request::Turn { .. }
-            | Request::Cancel { .. }
-            | Request::Shutdown => Err(Error::Corrupt("a request went astray".into())),
+            // The intake thread takes these itself.
+            Request::Turn { .. } | Request::Cancel { .. } | Request::Shutdown => {
+                Err(Error::Corrupt("a request went astray".into()))
+            }
         }
     }
 
@@ -313,187 +245,5 @@ impl Worker {
             .history()
             .conversation(id)
             .map_err(|_| Error::ConversationMissing(id.to_string()))
-    }
-}
-
-/// The tokens of the branch that ends in `leaf`, as many as the model could hold; what had none before is stored. Ends early
-/// when the turn is to stop.
-fn prompt_of(
-    desk: &Desk,
-    cache: &mut Cache,
-    conversation: &Conversation,
-    leaf: &MessageId,
-) -> Result<Prompt> {
-    let parts = prompt::branch(&desk.history(), Some(leaf))?;
-    let model = cache.model();
-    let mut go_on = || !desk.poll();
-    let mut extent = Extent::new(model.config().context_length, &mut go_on);
-    let history = desk.shared_history();
-    let prompt = prompt::build(history, model, conversation, &parts, &mut extent)?;
-    let digest = model.tokenizer().digest();
-    for (message, tokens) in &prompt.new {
-        desk.history().set_tokens(message, &digest, tokens)?;
-    }
-    let system = &prompt.tokens[..prompt.num_system_tokens];
-    cache.begins_with(conversation.id.as_str(), system);
-    Ok(prompt)
-}
-
-/// Stores an empty reply, or opens the one that goes on: then its tokens and text so far are returned, without the end-of-turn
-/// token that would keep the model from going on.
-fn begin(
-    desk: &Desk,
-    cache: &Cache,
-    conversation: &Conversation,
-    turn: &Accepted,
-    mut prompt: Prompt,
-) -> Result<(Prompt, Message, Vec<u32>, ReplyText)> {
-    let (name, tokenizer) = (cache.model().name(), cache.model().tokenizer());
-    let mut history = desk.history();
-    let stops = StopStrings::new(turn.options.over(&conversation.sampling).stop);
-    let (message, ids, text) = if turn.extend {
-        let mut ids = history
-            .tokens(&turn.leaf, &tokenizer.digest())?
-            .unwrap_or_default();
-        while ids.last().is_some_and(|&id| tokenizer.is_end(id)) {
-            ids.pop();
-            prompt.tokens.pop();
-        }
-        let tokens = TokenRow {
-            tokenizer: tokenizer.digest(),
-            ids,
-        };
-        let stored = history.message(&turn.leaf)?.text;
-        let num_before = prompt.tokens.len().saturating_sub(tokens.ids.len());
-        let opening = tokenizer.opened_thought(&prompt.tokens[..num_before]);
-        let text = ReplyText::resumed(
-            &stored,
-            opening.as_deref().unwrap_or_default(),
-            &tokens.ids,
-            tokenizer.detokenizer(),
-            stops,
-        );
-        let reply = history.reopen_reply(&turn.leaf, text.as_str(), Some(name), &tokens)?;
-        (reply, tokens.ids, text)
-    } else {
-        let reply = history.begin_reply(
-            &conversation.id,
-            &turn.leaf,
-            Some(name),
-            &tokenizer.digest(),
-            desk.now_ms(),
-        )?;
-        let text = ReplyText::new(tokenizer.detokenizer(), stops);
-        (reply, Vec::new(), text)
-    };
-    history.set_active_leaf(&conversation.id, Some(&message.id))?;
-    Ok((prompt, message, ids, text))
-}
-
-/// Prefill and decode.
-fn generate(
-    session: &mut Session,
-    reply: &mut Reply,
-    cache: &mut Cache,
-    desk: &mut Desk,
-    turn: &Accepted,
-    prompt: &[u32],
-) -> Result<(MessageState, Synced)> {
-    let mut synced = session.sync(cache, prompt, &mut reading(desk, turn))?;
-    let Some(logits) = synced.logits.take() else {
-        return Ok((MessageState::Stopped, synced));
-    };
-    let state = reply.decode(session, cache, desk, turn, logits, &mut |desk, cache| {
-        answer_questions(desk, cache);
-    })?;
-    Ok((state, synced))
-}
-
-/// Shows how far a prompt is read, and stops when the turn is to.
-pub(crate) fn reading<'a>(
-    desk: &'a mut Desk,
-    turn: &'a Accepted,
-) -> impl FnMut(&Prefill, usize) -> ControlFlow<()> + 'a {
-    |prefill, total| {
-        turn.emit(TurnEvent::Prefill {
-            done: prefill.resident + prefill.restored + prefill.computed,
-            total: total as u32,
-            resident: prefill.resident,
-            restored: prefill.restored,
-        });
-        if desk.poll() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    }
-}
-
-/// Answers what may be answered in the middle of a turn.
-pub(crate) fn answer_questions(desk: &Desk, cache: &Cache) {
-    while let Some((question, answers)) = desk.next_question() {
-        let asked = Asked {
-            desk,
-            cache: Some(cache),
-            store: cache.store(),
-            drafted: &[],
-        };
-        let answer = question::answer(question, &asked);
-        let _ = answers.send(answer.unwrap_or_else(|error| Answer::from(&error)));
-    }
-}
-
-/// Lets the reply hold its chain of blocks; what its ancestors held is part of it.
-fn refer(
-    desk: &Desk,
-    cache: &mut Cache,
-    message: &Message,
-    chain: Vec<BlockId>,
-    last: Option<BlockId>,
-) -> Result<()> {
-    let Some(last) = last else { return Ok(()) };
-    let ancestors = desk.history().branch(&message.id)?;
-    let replaces = ancestors
-        .iter()
-        .filter(|old| old.id != message.id)
-        .map(|old| old.id.to_string())
-        .collect();
-    cache.refer_later(message.id.to_string(), last, replaces, chain, desk.now_ms());
-    Ok(())
-}
-
-fn stats(synced: &Synced, reply: &Reply, prompt_tokens: usize, start: Instant) -> TurnStats {
-    TurnStats {
-        prefill: synced.prefill,
-        prompt_tokens: prompt_tokens as u32,
-        completion_tokens: reply.num_sampled,
-        ttft_ms: reply
-            .first_token
-            .map_or(0.0, |first| (first - start).as_secs_f64() * 1e3),
-        tokens_per_s: reply.tokens_per_s(),
-        restore_ms: synced.restore_ms,
-    }
-}
-
-fn finished(message: Message, text: &str, state: MessageState, stats: &TurnStats) -> TurnEvent {
-    let TurnStats {
-        prefill,
-        prompt_tokens,
-        completion_tokens,
-        ttft_ms,
-        tokens_per_s,
-        restore_ms,
-    } = *stats;
-    TurnEvent::Finished {
-        message: message.id,
-        model: message.model,
-        text: text.to_owned(),
-        state,
-        prefill,
-        prompt_tokens,
-        completion_tokens,
-        ttft_ms,
-        tokens_per_s,
-        restore_ms,
     }
 }

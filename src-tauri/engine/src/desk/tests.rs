@@ -5,7 +5,7 @@ use std::time::Duration;
 use store::{ConversationId, History, NewConversation};
 
 use super::{Desk, Work};
-use crate::request::{Answer, Envelope, Request};
+use crate::request::{Answer, Envelope, Question, Request};
 use crate::turn::{Turn, TurnEvent, TurnOptions};
 
 #[test]
@@ -30,16 +30,16 @@ fn a_turn_that_ended_does_not_refuse_the_next_one() {
             request: Request::Turn { turn },
             answers,
         });
-        // The second one goes missing when it is refused.
+        // A refused turn never reaches the queue.
         intake.take(Envelope {
-            request: Request::Loaded,
+            request: Question::Loaded.into(),
             answers: channel().0,
         });
         assert!(matches!(
             desk.next(None, &mut || false),
             Some(Work::Turn(_))
         ));
-        // Said before the last event, upon which the next one may be sent.
+        // Called before the last event, after which the next turn may be sent.
         desk.ended();
     }
 }
@@ -72,7 +72,7 @@ fn words_are_durable_while_the_engine_thread_is_busy() {
     let first = send(&answered);
     let work = desk.next(None, &mut || false);
     assert!(matches!(work, Some(Work::Turn(_))));
-    // From here on the engine thread tokenizes, loads or computes: it does not look at the desk again.
+    // From here on the engine thread tokenizes, loads or computes, and does not take work from the desk.
     let second = send(&other);
     for (events, conversation) in [(first, answered), (second, other)] {
         let event = events.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -94,8 +94,8 @@ fn who_asks_an_engine_that_has_ended_is_not_left_waiting() {
     let (requests, inbox) = channel();
     let ask = || {
         let (answers, answer) = channel();
-        let request = Request::Loaded;
-        // Taken or not: nobody may hold on to where the answer would go.
+        let request = Question::Loaded.into();
+        // Accepted or not, the sender for its answer must be dropped.
         let _ = requests.send(Envelope { request, answers });
         answer
     };
@@ -107,7 +107,7 @@ fn who_asks_an_engine_that_has_ended_is_not_left_waiting() {
     assert!(
         requests
             .send(Envelope {
-                request: Request::Loaded,
+                request: Question::Loaded.into(),
                 answers: channel().0
             })
             .is_err()
@@ -129,7 +129,7 @@ fn a_conversation_that_was_left_is_not_warmed() {
         conversation: name.to_owned().into(),
     };
     let left = send(warm("left"));
-    send(Request::Loaded);
+    send(Question::Loaded.into());
     send(warm("opened"));
     let mut done = Vec::new();
     for _ in 0..2 {
@@ -138,14 +138,19 @@ fn a_conversation_that_was_left_is_not_warmed() {
         };
         done.push(request);
     }
-    assert!(matches!(&done[0], Request::Loaded));
+    assert!(matches!(
+        &done[0],
+        Request::Question {
+            question: Question::Loaded
+        }
+    ));
     assert!(
         matches!(&done[1], Request::Warm { conversation } if conversation.as_str() == "opened")
     );
     assert!(matches!(left.try_recv(), Ok(Answer::Done)), "answered");
 
     assert!(!desk.has_warm(), "nobody waits for the running one to end");
-    send(Request::Loaded);
+    send(Question::Loaded.into());
     assert!(!desk.has_warm());
     send(warm("left"));
     assert!(desk.has_warm(), "the reader went elsewhere");
