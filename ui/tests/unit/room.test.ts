@@ -113,7 +113,7 @@ test('the meter turns at nine tenths and offers what can be done', async () => {
 test('under a reply that ran into the limit the same is offered', async () => {
   const { app, chat, backend } = await openFilled(0.5);
   const { messages } = await backend.getConversation(chat.id);
-  const stored = (backend as unknown as { message(c: string, m: string): { state: string } }).message(chat.id, messages.at(-1)!.id);
+  const stored = backend.history.message(chat.id, messages.at(-1)!.id);
   stored.state = 'context_full';
   await chat.load();
   render(Root, { app });

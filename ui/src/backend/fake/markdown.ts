@@ -1,6 +1,6 @@
 import type { Conversation, Message } from '../types';
 
-/** The branch that is shown, as the history exports it. */
+/** The shown branch in the format that the history exports. */
 export function markdownOf(conversation: Conversation, branch: readonly Message[]): string {
   const section = (heading: string, body: string) => `\n## ${heading}\n\n${body.trimEnd()}\n`;
   const system = conversation.system_prompt ? section('System', conversation.system_prompt) : '';

@@ -21,7 +21,7 @@ export class FakeMemory {
   /** Names of models that take their whole context at once. */
   readonly reserving = new Set<string>();
 
-  /** Refuses limits that make no sense. */
+  /** Refuses invalid limits. */
   check({ pool_bytes, host_bytes, disk_bytes, idle_minutes, kv, device }: MemoryLimits): void {
     const tooSmall = (bytes: number | null) => bytes !== null && bytes < 16 * 1024 * 1024;
     const refuse = (message: string) => {

@@ -8,10 +8,10 @@ const HOME = '/home/you';
 type File = Pick<ModelEntry, 'name' | 'path' | 'architecture' | 'usable' | 'problem' | 'warning' | 'file_bytes' | 'added'>;
 type Fallback = Extract<TurnEvent, { event: 'model_fallback' }>;
 
-/** The model files of a machine, the one in memory, and the one that answers where a conversation has none. */
+/** The model files of a machine, the loaded model, and the default model of conversations that have none. */
 export class FakeModels {
   loaded: string | null;
-  /** Other files come and go behind the window's back; tests put some here. */
+  /** Mutable, because tests add and remove files behind the window's back. */
   files: File[];
   private chosen: string | null;
 
@@ -28,7 +28,7 @@ export class FakeModels {
     return all.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** The one in memory. */
+  /** The loaded model. */
   entry(): ModelEntry | undefined {
     return this.list().find((model) => model.loaded);
   }
@@ -40,7 +40,7 @@ export class FakeModels {
     throw missing(`there is no model named ${name}${names ? `; there is ${names}` : ', nor any other'}`);
   }
 
-  /** Refuses a name that is no model's, or whose file cannot be used. */
+  /** Refuses an unknown model, and one whose file cannot be used. */
   require(name: string): void {
     const file = this.find(name);
     if (!file.usable) throw refusal(file);
@@ -61,7 +61,7 @@ export class FakeModels {
     const same = this.files.find((file) => file.path === path);
     if (same) return found(same.name);
     const name = (path.split(/[\\/]/).pop() ?? path).replace(/\.gguf$/, '');
-    // Its disk has three folders.
+    // The fake disk has only these three folders.
     if (!/^\/(models|tmp|home\/you)\//.test(path)) throw { code: 'model_file_missing', message: `there is no model file at ${path}` };
     if (!path.endsWith('.gguf')) throw { code: 'model_not_gguf', message: `${path} is not a GGUF file but text; choose a GGUF file of the model` };
     const taken = this.files.find((file) => file.name === name);
@@ -79,7 +79,7 @@ export class FakeModels {
     return { name, path: file.path, deleted: !file.added };
   }
 
-  /** Loads what answers in a conversation of this model; the event where that is another one. */
+  /** Loads the model that answers in a conversation bound to `wanted`; returns a fallback event if it is another one. */
   answer(wanted: string | null): Fallback | null {
     const asked = wanted ?? this.chosen;
     let refused: ApiError | null = null;
@@ -97,7 +97,7 @@ export class FakeModels {
     return refused && asked ? { event: 'model_fallback', wanted: asked, code: refused.code, reason: refused.message, model: other.name } : null;
   }
 
-  /** Loads what answers in a conversation that is looked at; one that is only pointed at brings no other model. */
+  /** Loads the model of an opened conversation. A conversation that is only hovered does not replace a loaded model. */
   look(wanted: string | null, opened: boolean): void {
     if (!opened && this.loaded !== null && wanted !== null && wanted !== this.loaded) return;
     this.answer(wanted);
@@ -113,7 +113,7 @@ function usable(name: string, path: string, architecture: string, file_bytes: nu
   return { name, path, architecture, usable: true, problem: null, warning: null, file_bytes, added: false };
 }
 
-/** What else lies about in a folder of models. */
+/** Files in the models folder that cannot be used, and one that needs a warning. */
 function foreign(): File[] {
   const unusable = (name: string, architecture: string, problem: string): File => {
     const path = `/models/${name}.gguf`;
@@ -127,7 +127,7 @@ function foreign(): File[] {
   ];
 }
 
-/** As the shell reads a path that a person has typed. */
+/** Parses a typed path by the rules of the shell. */
 function absolute(typed: string): string {
   let text = typed.trim();
   if (/^(["']).+\1$/.test(text)) text = text.slice(1, -1);

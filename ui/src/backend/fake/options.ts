@@ -4,9 +4,9 @@ export interface FakeOptions {
   empty: boolean;
   long: boolean;
   noModel: boolean;
-  /** Files that are no models, or not whole, lie beside the models. */
+  /** Incomplete files and files of other kinds lie beside the models. */
   foreignFiles: boolean;
-  /** The conversations to begin with are of a model that is not there any more. */
+  /** The model of the seeded conversations no longer exists. */
   goneModel: boolean;
   hostile: boolean;
   /** Replies begin with a thought, as reasoning models write it. */

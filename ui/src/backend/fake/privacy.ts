@@ -3,7 +3,7 @@ import type { FakeOptions } from './options';
 
 /** Blocks that are rewritten between two looks. */
 const BLOCKS_A_LOOK = 40;
-/** What is not refused while it is locked. */
+/** The commands that work while the backend is locked. */
 const OPEN_WHILE_LOCKED: (string | symbol)[] = ['unlock', 'pageDrawn'];
 
 /** Encryption that changes as the real one does: the state at once, the blocks little by little. */
@@ -20,7 +20,7 @@ export class FakePrivacy {
     this.locked = true;
   }
 
-  /** The backend whose every command but unlocking is refused while it is locked. */
+  /** Wraps the backend: while it is locked, every command but those in `OPEN_WHILE_LOCKED` is refused. */
   guard<T extends object>(backend: T): T {
     const refuse = () => Promise.reject({ code: 'locked', message: 'the conversations are encrypted; their passphrase is needed' });
     return new Proxy(backend, {

@@ -132,7 +132,7 @@ export function replyTo(text: string, turn: number, hostile: boolean): string {
   return ALL[turn % ALL.length];
 }
 
-/** What a reply that was cut off still has to say; when the words so far are nobody's, another answer follows. */
+/** The rest of a reply that was cut off. Text that begins none of the known replies is followed by a new reply. */
 export function restOf(said: string, thought: string, text: string, turn: number, hostile: boolean): string {
   const whole = ALL.map((_, at) => thought + replyTo(text, turn + at, hostile)).find((answer) => answer.startsWith(said) && answer !== said);
   return whole?.slice(said.length) ?? ` ${replyTo(text, turn, hostile)}`;

@@ -6,7 +6,7 @@ const LIMIT = 50;
 const LENGTH = 110;
 const BEFORE = 28;
 
-/** Searches as the store does: every word, titles first, no title that was made of the message that is found. */
+/** Searches by the rules of the store: every word must match, titles come first, and a title made from a found message is left out. */
 export function searchAll(query: string, all: Iterable<{ conversation: Conversation; messages: Message[] }>): SearchHit[] {
   const sought = soughtWords(query);
   const titles: SearchHit[] = [];
@@ -18,7 +18,7 @@ export function searchAll(query: string, all: Iterable<{ conversation: Conversat
     const inTitle = isMade ? null : snippetOf(title, sought);
     if (inTitle) titles.push({ kind: 'title', conversation: id, message: null, title, ...inTitle });
     for (const message of messages) {
-      // A word-for-word copy in a shorter branch says nothing that its original does not.
+      // A verbatim copy in a shorter branch is skipped: its original is a hit already.
       if (messages.some((original) => original.id === message.edited_from && original.text === message.text)) continue;
       const inText = snippetOf(message.text, sought);
       if (inText) found.push({ kind: 'message', conversation: id, message: message.id, title, ...inText });

@@ -7,7 +7,7 @@ export function turnStarts(branch: readonly Message[]): number[] {
   return branch.flatMap((message, index) => (index === 0 || message.role === 'user' ? [index] : []));
 }
 
-/** What of a branch that does not fit is too long by itself. */
+/** Which part of an overflowing branch is too long by itself, if any. */
 export function tooLong(systemPrompt: string, branch: readonly Message[], contextTokens: number): TooLong | null {
   const isTooLong = (text: string) => promptOf(systemPrompt, [{ role: 'user', text }]).length + 1 > contextTokens;
   if (isTooLong('')) return 'system_prompt';
@@ -15,14 +15,14 @@ export function tooLong(systemPrompt: string, branch: readonly Message[], contex
   return last && isTooLong(last.text) ? 'message' : null;
 }
 
-/** Whether there is room to summarise what would go: its newest turn at least. */
+/** Whether at least the newest of the turns to leave fits into the context together with its summary. */
 function summarises(branch: readonly Message[], contextTokens: number): boolean {
   const leave = turnsToLeave(branch, 'compact', contextTokens);
   const starts = turnStarts(branch);
   return promptOf('', branch.slice(starts[leave - 1], starts[leave])).length + contextTokens / 8 <= contextTokens;
 }
 
-/** `full` where the branch does not fit: then only what can help is offered. */
+/** The choices to offer. `full` is set if the branch overflows: choices that cannot help are left out then. */
 export function choicesOf(branch: readonly Message[], tooLong: TooLong | null = null, full: { contextTokens: number } | null = null): ContextChoice[] {
   if (tooLong === 'system_prompt') return ['edit_system_prompt', 'stop'];
   if (tooLong === 'message') return ['edit_earlier', 'new_conversation', 'stop'];
@@ -39,7 +39,7 @@ export function wantsMore(leaf: Message): boolean {
 export function turnsToLeave(branch: readonly Message[], how: Shorten, contextTokens: number): number {
   const starts = turnStarts(branch);
   const most = contextTokens / (how === 'compact' ? 4 : 2);
-  // What waits for the model stays; a turn that is over can become a summary.
+  // A message without a reply stays; a finished turn may go into the summary.
   const lastStays = how === 'drop_oldest' || branch.length === 0 || wantsMore(branch[branch.length - 1]);
   const all = lastStays ? starts.length - 1 : starts.length;
   if (all < 1) throw { code: 'invalid_argument', message: 'this branch has a single turn' };

@@ -1,17 +1,17 @@
-// Titles as `store/src/title.rs` makes them; both are tested with `store/tests/fixtures/titles.json`.
+// The title rules of `store/src/title.rs`; `store/tests/fixtures/titles.json` tests both.
 
 const MADE = 60;
 const GIVEN = 200;
 const LEFT_OUT = /[\u0000-\u0008\u000e-\u001b\u001c-\u001f\u007f-\u0084\u0086-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/gu;
 const clusters = new Intl.Segmenter(undefined, { granularity: 'grapheme' });
 
-/** A title for a conversation that has none: the first line of its first message that says something. */
+/** A title for a conversation without one: the first meaningful line of its first message. */
 export function titleFrom(text: string): string {
   const lines = text.split(/\r?\n/).map((line) => withoutMarks(oneLine(line)));
   return cut(lines.find((line) => line && !/^(```|~~~)/.test(line)) ?? '', MADE);
 }
 
-/** A title as it is kept. */
+/** Normalises a title that a person has typed. */
 export function titleOf(given: string): string {
   return cut(oneLine(given), GIVEN);
 }

@@ -18,7 +18,7 @@ export function encodeMessage(role: string, text: string): number[] {
   return [idOf('<|start|>'), idOf(`<|${role}|>`), ...encode(text), idOf('<|end|>'), idOf('\n')];
 }
 
-/** The tokens of a conversation. */
+/** The prompt of a conversation, in tokens. */
 export function promptOf(systemPrompt: string, branch: readonly { role: string; text: string }[]): number[] {
   const parts = branch.map((message) => encodeMessage(message.role, message.text));
   return [...(systemPrompt ? [encodeMessage('system', systemPrompt)] : []), ...parts].flat();

@@ -98,7 +98,7 @@ export class FakeTurn {
   }
 }
 
-/** What comes before the first of the stop strings. */
+/** The text before the first stop string. */
 function untilStop(text: string, stop: readonly string[]): string {
   const found = stop.filter(Boolean).map((string) => text.indexOf(string)).filter((at) => at >= 0);
   return text.slice(0, Math.min(text.length, ...found));
