@@ -17,7 +17,7 @@ export interface Backend {
   setSystemPrompt(id: ConversationId, text: string): Promise<void>;
   setSampling(id: ConversationId, sampling: Sampling): Promise<void>;
   setWhenFull(id: ConversationId, whenFull: WhenFull): Promise<void>;
-  /** Chooses the model that answers from now on; replies that are there stay whose they are. */
+  /** Sets the model that answers from now on; existing replies keep the model that wrote them. */
   setConversationModel(id: ConversationId, model: string): Promise<void>;
   setActiveLeaf(conversation: ConversationId, message: MessageId): Promise<void>;
   search(text: string): Promise<SearchHit[]>;
@@ -41,22 +41,22 @@ export interface Backend {
   /** Reads ahead what is being typed instead of `message`, or after the active leaf; an empty text discards it. */
   draft(conversation: ConversationId, message: MessageId | null, text: string): Promise<void>;
   previewEdit(conversation: ConversationId, message: MessageId | null, text: string): Promise<EditCost>;
-  /** What going on would cost with another system prompt. */
+  /** The cost of continuing the conversation with another system prompt. */
   previewSystemPrompt(conversation: ConversationId, text: string): Promise<EditCost>;
-  /** What beginning a conversation would cost. */
+  /** The cost of beginning a conversation with this system prompt and first message. */
   previewBeginning(systemPrompt: string, text: string): Promise<EditCost>;
   contextUse(conversation: ConversationId): Promise<ContextUse>;
   /** Gives the context the memory that the model could use. */
   raiseContext(): Promise<void>;
 
   listModels(): Promise<ModelEntry[]>;
-  /** `~` and `file://` are understood. A name whose file is gone takes the new one. */
+  /** Accepts `~` and `file://`. If a model of the same name has lost its file, the new path replaces the old one. */
   addModel(path: string): Promise<ModelEntry>;
-  /** Forgets a model that was added by its path; a file in the models folder is deleted, where that is asked for. */
+  /** Forgets a model that was added by its path. The file of a model in the models folder is deleted, but only with `deleteFile`. */
   removeModel(name: string, deleteFile: boolean): Promise<RemovedModel>;
   /** A path from the system's file dialog; null when the person turned away. */
   chooseModel(): Promise<string | null>;
-  /** Loads a model, which from then on answers in new conversations. */
+  /** Loads a model and makes it the default for new conversations. */
   loadModel(name: string): Promise<void>;
 
   /** What a model would take in memory with this many tokens of context, or its own; it is not loaded. */
@@ -79,9 +79,9 @@ export interface Backend {
   /** Opens the application; until then everything else is refused with the code `locked`. */
   unlock(passphrase: string): Promise<void>;
 
-  /** How the window was left. */
+  /** The saved state of the window: zoom and open conversation. */
   view(): Promise<View>;
-  /** Draws everything larger or smaller, now and in the windows to come; 1 is the usual size. */
+  /** Sets the zoom factor of this window and of later ones; 1 is the usual size. */
   setZoom(zoom: number): Promise<void>;
 
   cacheStats(): Promise<CacheStats>;
@@ -92,6 +92,6 @@ export interface Backend {
   appInfo(): Promise<AppInfo>;
   /** Opens an address in the system's browser, never in the webview. */
   openLink(url: string): Promise<void>;
-  /** The page is drawn: the window may show itself. */
+  /** The page is drawn, so the window may be shown. */
   pageDrawn(): Promise<void>;
 }

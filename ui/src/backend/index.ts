@@ -3,10 +3,10 @@ import { insideTauri, tauriBackend } from './tauri';
 
 export type { Backend, OnTurnEvent } from './backend';
 
-/** The builds that hold the backend in memory: the development server, the unit tests, and the pages that a browser tests. */
+/** The fake backend is bundled into the development server, the unit tests and the browser tests only. */
 const HOLDS_FAKE = import.meta.env.DEV || import.meta.env.MODE === 'fake';
 
-/** The shell's backend. In a build that holds it, the one in memory outside the shell, or where the address asks with `?fake=…`. */
+/** The shell's backend; in a build with the fake, the fake when there is no shell or the address contains `?fake=…`. */
 export async function openBackend(address: string): Promise<Backend> {
   if (HOLDS_FAKE) {
     const fake = new URL(address).searchParams.get('fake');

@@ -81,7 +81,7 @@ async function call<T>(command: string, args?: Record<string, unknown>): Promise
   });
 }
 
-/** What cannot even be read as arguments is refused by Tauri with a line of text, and not by the command. */
+/** If the arguments cannot be parsed, Tauri itself rejects with a plain string before the command runs. */
 function asRefusal(cause: unknown): unknown {
   return typeof cause === 'string' ? { code: 'invalid_argument', message: cause } satisfies ApiError : cause;
 }

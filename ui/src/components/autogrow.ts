@@ -1,11 +1,11 @@
 import type { Action } from 'svelte/action';
 
-/** A text of so many characters is higher than any field may be: its column is narrow. */
+/** A text of this length exceeds the maximum height of every field, since the column is narrow. */
 const SURELY_FULL_CHARS = 20_000;
 
 /** Makes a textarea as high as its text, up to its max-height. The value is a parameter so that changes from outside count too. */
 export const autogrow: Action<HTMLTextAreaElement, string> = (node, value) => {
-  // Where the page can do it, it does. For a text that fills the field anyway it would lay all of it out once more.
+  // `field-sizing` does it where the webview supports it, but not for long texts: it would lay out the whole text once more.
   if (typeof CSS !== 'undefined' && CSS.supports('field-sizing', 'content')) {
     const size = (text: string) => {
       const fills = text.length > SURELY_FULL_CHARS;
@@ -17,14 +17,14 @@ export const autogrow: Action<HTMLTextAreaElement, string> = (node, value) => {
   }
   let length = value.length;
   let width = 0;
-  /** As high as it may be. */
+  /** The field has reached its maximum height. */
   let full = false;
 
   const fit = () => {
     node.style.height = 'auto';
     grow();
   };
-  // Reading the height of a long text lays it out: once while it fills the field, and then not again before it is shorter.
+  // Reading `scrollHeight` lays out the whole text. A full field is therefore not measured again before its text gets shorter.
   const grow = () => {
     const height = node.scrollHeight;
     node.style.height = `${height}px`;
@@ -34,7 +34,7 @@ export const autogrow: Action<HTMLTextAreaElement, string> = (node, value) => {
     const grew = text.length >= length;
     length = text.length;
     if (full && (grew || length > SURELY_FULL_CHARS)) return;
-    // The value is set in the same pass as this runs: the height is read after it.
+    // The value is set in the same pass as this runs, so measure after it.
     queueMicrotask(grew ? grow : fit);
   };
   const observer = new ResizeObserver((entries) => {

@@ -1,7 +1,7 @@
-// How blocks of code are shown: with long lines wrapped or not, long ones folded or whole. It is remembered as long as the
-// window lives, by the reply and by the block's place in it.
+// The view state of code blocks: long lines wrapped or not, long blocks folded or not. It is kept for the lifetime of the window,
+// keyed by the reply and the position of the block in it.
 
-/** Longer code is folded to some of its lines. */
+/** Blocks with more lines are folded. */
 const LONGEST_LINES = 24;
 
 interface View {
@@ -11,12 +11,12 @@ interface View {
 
 const views = new Map<string, View>();
 
-/** What a click in a reply did to a block lets go of the page's end: the reader stays where the block is. */
+/** Event: a click changed the height of a block. The list stops following its end, so that the block stays in place. */
 export const STAYS = 'reprise-stays';
 
 function blocksOf(root: HTMLElement): [string, HTMLElement][] {
   const blocks = [...root.querySelectorAll<HTMLElement>('.code')];
-  // A thought comes and goes; it does not count the blocks of the answer.
+  // Blocks in the thought are numbered separately: a thought may appear or go without renumbering the answer.
   const groups = [blocks.filter((block) => block.closest('.thought')), blocks.filter((block) => !block.closest('.thought'))];
   return groups.flatMap((group, kind) => group.map((block, at): [string, HTMLElement] => [`${kind} ${at}`, block]));
 }
@@ -29,8 +29,8 @@ function viewOf(reply: string, place: string): View {
 }
 
 /**
- * Shows the blocks of a reply as they were left. Code that was seen being written stays whole, so that nothing jumps when the
- * reply is finished; `whole`: something in it was looked for.
+ * Applies the kept view state to the code blocks of a reply. A block that was seen while it streamed stays unfolded, so that the
+ * layout does not shift when the reply ends. `whole`: a match in the reply requires all blocks unfolded.
  */
 export function arrangeCode(root: HTMLElement, reply: string, live: boolean, whole: boolean): void {
   for (const [place, block] of blocksOf(root)) {
@@ -45,7 +45,7 @@ function arrange(block: HTMLElement, view: View, live: boolean): void {
   const long = !live && lines > LONGEST_LINES;
   block.classList.toggle('wrapped', view.wrapped);
   block.classList.toggle('folded', long && !view.whole);
-  // Offered where it was folded once: a line less would be a jump, too.
+  // A block that was folded once keeps its button: removing the button would shift the layout, too.
   if (long && !view.whole) block.classList.add('foldable');
   if (live) block.classList.remove('foldable');
   block.querySelector('[data-wrap]')?.setAttribute('aria-pressed', String(view.wrapped));
@@ -60,7 +60,7 @@ function linesOf(block: HTMLElement): number {
   return code.replace(/\n$/, '').split('\n').length;
 }
 
-/** Does what the button `target` in a block of code asks for; false when it is none. */
+/** Runs the action of a button in a code block; false if `target` is no such button. */
 export function actOnCode(root: HTMLElement, reply: string, target: HTMLElement): boolean {
   const button = target.closest('[data-wrap], [data-unfold]');
   const found = button && blocksOf(root).find(([, block]) => block.contains(button));

@@ -1,6 +1,6 @@
 /**
- * Keeps keys that belong to an input method from every handler in the window: its Enter chooses a word, its Escape gives one
- * up. WebKit says so only by the number 229. To be called before all others, while the event comes down.
+ * Keeps key events of an input method (IME) from every handler in the window: Enter accepts a candidate, Escape discards it.
+ * WebKit marks such events only by keyCode 229. Must be the first listener of the capture phase.
  */
 export function withholdComposing(event: KeyboardEvent): void {
   if (event.isComposing || event.keyCode === 229) event.stopImmediatePropagation();

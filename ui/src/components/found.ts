@@ -2,13 +2,13 @@ import type { Action } from 'svelte/action';
 import type { Found } from '../state/find.svelte';
 import { placesOf, type Sought } from '../words/fold';
 
-/** What is marked in the page. */
+/** The highlighted matches. */
 export interface Marks {
   sought: Sought;
   current: Found | null;
 }
 
-/** Marks what was found in the messages that are drawn, and goes on as others are; null marks nothing. */
+/** Highlights all matches in the rendered messages and keeps the highlights current as messages change; null highlights nothing. */
 export const found: Action<HTMLElement, Marks | null> = (node, marks) => {
   let wanted = marks;
   let frame = 0;
@@ -48,7 +48,7 @@ function mark(node: HTMLElement, marks: Marks | null): void {
     const isHere = current?.message === article.dataset.id;
     if (current && isHere && ranges.length) here.push(rangeOf(ranges, current));
     everywhere.push(...ranges);
-    // Where the webview cannot mark words, the message is marked, and so is one that holds them where they are not drawn.
+    // Outline the whole message if the webview has no highlight API, or if the match is in text that is not rendered.
     article.toggleAttribute('data-found', isHere && (ranges.length === 0 || !highlights()));
   }
   highlights()?.set('found', new Highlight(...everywhere));
@@ -59,7 +59,7 @@ function highlights(): HighlightRegistry | undefined {
   return typeof CSS === 'undefined' || typeof Highlight === 'undefined' ? undefined : CSS.highlights;
 }
 
-/** Where in a drawn message a place is; the text that is drawn may hold fewer of them than the text that was searched. */
+/** The range of a match in a rendered message. The rendered text may have fewer matches than the source that was searched. */
 export function rangeIn(article: HTMLElement, sought: Sought, found: Found): Range | null {
   const ranges = rangesIn(article, sought);
   return ranges.length ? rangeOf(ranges, found) : null;
@@ -79,7 +79,7 @@ function rangesOf(element: HTMLElement, sought: Sought): Range[] {
   let text = '';
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    // The words of a button are not the message's.
+    // Text of buttons does not belong to the message.
     if (node.parentElement?.closest('button')) continue;
     nodes.push(node as Text);
     starts.push(text.length);

@@ -2,7 +2,7 @@ import type { Action } from 'svelte/action';
 
 const ITEM = '[data-list-item]:not(:disabled)';
 
-/** Arrow keys walk through the items of a list, and sideways through the buttons of one; Home and End go to its ends. */
+/** Up and Down move through the items of a list, Left and Right through the buttons of an item; Home and End go to the ends. */
 export function moveInList(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
   if (event.ctrlKey || event.metaKey || event.altKey || !target.matches(`${ITEM}, ${ITEM} ~ * button`)) return;
@@ -29,7 +29,7 @@ function aside(key: string, target: HTMLElement, item: HTMLElement): HTMLElement
   return row[row.indexOf(target) + forward] ?? target;
 }
 
-/** A list is one stop of the Tab key: at the item that had the focus last, else at the current one, else at the first. */
+/** Roving tabindex: the list is one Tab stop, at the item last focused, else the current one, else the first. */
 export const roving: Action<HTMLElement> = (node) => {
   let last: HTMLElement | null = null;
   const settle = () => {

@@ -1,4 +1,4 @@
-// What a menu is asked for at, read off the page; and what its items do.
+// Collects from the page the target of a context menu, and runs the commands of the menu.
 import { spoken } from '../markdown/thought';
 import type { App } from '../state/app.svelte';
 import type { Command, Pointed } from '../state/menu.svelte';
@@ -9,7 +9,7 @@ type Field = HTMLInputElement | HTMLTextAreaElement;
 
 const TEXT_FIELDS = 'textarea, input:not([type]), input[type="text"], input[type="search"], input[type="password"]';
 
-/** Opens the menu of `target` there, if it has one. */
+/** Opens the context menu of `target` at this position, if it has one. */
 export function openMenu(app: App, target: Element, x: number, y: number): void {
   const field = target.closest<Field>(TEXT_FIELDS);
   const link = target.closest<HTMLElement>('[data-link]')?.dataset.link ?? null;
@@ -30,8 +30,8 @@ export function openMenu(app: App, target: Element, x: number, y: number): void 
   };
   app.menu.open(x, y, pointed, (command) => {
     if (field) void inField(app, field, command);
-    else if (link && (command === 'open-link' || command === 'copy-link')) void (command === 'open-link' ? app.openLink(link) : app.copy(link, 'Link copied'));
-    else if (command === 'copy-selection') void app.copy(selection);
+    else if (link && (command === 'open-link' || command === 'copy-link')) void (command === 'open-link' ? app.openLink(link) : app.export.copy(link, 'Link copied'));
+    else if (command === 'copy-selection') void app.export.copy(selection);
     else if (conversation) ofConversation(app, conversation, command);
     else if (message) ofMessage(app, message, command);
   });
@@ -48,7 +48,7 @@ function messageAt(app: App, target: Element): Message | null {
   return message ?? null;
 }
 
-/** The marked text, where the click was on it. */
+/** The selected text, if the click was inside the selection. */
 function selectedIn(target: Element): string {
   const selection = document.getSelection();
   if (!selection || selection.isCollapsed || !selection.containsNode(target, true)) return '';
@@ -59,7 +59,7 @@ async function inField(app: App, field: Field, command: Command): Promise<void> 
   field.focus({ preventScroll: true });
   if (command === 'select-all') field.select();
   else if (command === 'paste') await paste(app, field);
-  // These keep what the field can undo, which setting its value does not.
+  // `execCommand` keeps the undo history of the field; setting its value would lose it.
   else document.execCommand(command);
 }
 
@@ -76,7 +76,7 @@ async function paste(app: App, field: Field): Promise<void> {
 function ofMessage(app: App, message: Message, command: Command): void {
   const chat = app.open;
   if (!chat) return;
-  if (command === 'copy-message') void app.copy(message.role === 'assistant' ? spoken(message.text, message.state) : message.text);
+  if (command === 'copy-message') void app.export.copy(message.role === 'assistant' ? spoken(message.text, message.state) : message.text);
   else if (command === 'edit') chat.startEdit(message);
   else if (command === 'regenerate') void chat.regenerate(message);
   else if (command === 'continue') void chat.continueReply(message);
@@ -88,7 +88,7 @@ function ofConversation(app: App, conversation: string, command: Command): void 
     void app.openConversation(conversation);
     void focusOn('composer');
   } else if (command === 'rename' || command === 'delete') app.menu.asked = { command, conversation };
-  else if (command === 'copy-markdown') void app.copyConversation(conversation, 'markdown');
-  else if (command === 'save-markdown') void app.saveConversation(conversation, 'markdown');
-  else if (command === 'save-json') void app.saveConversation(conversation, 'json');
+  else if (command === 'copy-markdown') void app.export.copyConversation(conversation, 'markdown');
+  else if (command === 'save-markdown') void app.export.saveConversation(conversation, 'markdown');
+  else if (command === 'save-json') void app.export.saveConversation(conversation, 'json');
 }

@@ -49,7 +49,7 @@ const SHORTCUTS: Record<string, (app: App) => boolean | void> = {
 
 const SHIFTED: Record<string, (app: App) => boolean | void> = { f: search };
 
-/** The sign alone counts: where it stands, and with which other keys, is the keyboard's affair. */
+/** Compares the character only: its position and modifiers differ by keyboard layout. */
 function zoom(key: string, app: App): boolean {
   if (key === '+' || key === '=') app.zoom.larger();
   else if (key === '-' || key === '_') app.zoom.smaller();

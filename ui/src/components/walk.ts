@@ -1,11 +1,11 @@
-// Ways through the window for who uses no pointer: from part to part, and from message to message.
+// Keyboard navigation between the parts of the window and between messages.
 import type { App } from '../state/app.svelte';
 
 const PARTS = ['conversations', 'messages', 'composer', 'settings'];
-/** Where the focus goes in a part, in this order. */
+/** The element that gets the focus in a part: the first of these that exists. */
 const INSIDE = ['[data-list-item][tabindex="0"]', 'textarea', 'input', 'button'];
 
-/** F6 goes to the next part of the window, with Shift to the one before. */
+/** F6 moves the focus to the next part of the window, Shift+F6 to the previous one. */
 export function walkParts(event: KeyboardEvent): boolean {
   if (event.key !== 'F6') return false;
   const parts = PARTS.flatMap((name) => document.querySelector<HTMLElement>(`[data-part="${name}"]`) ?? []);
@@ -17,7 +17,7 @@ export function walkParts(event: KeyboardEvent): boolean {
   return inside !== undefined;
 }
 
-/** Alt with an arrow goes to the message before or after the one that has the focus; from elsewhere, to the last. */
+/** Alt+Up and Alt+Down move the focus to the previous or next message; from outside the messages, to the last one. */
 export function walkMessages(event: KeyboardEvent, app: App): boolean {
   const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
   const chat = app.open;

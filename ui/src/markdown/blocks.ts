@@ -82,7 +82,7 @@ export class MarkdownBlocks {
   }
 }
 
-/** Whether the whole text reads otherwise than its blocks one by one: a link may be defined after its use, a formula may hold blank lines. */
+/** Whether later text can change how earlier blocks are parsed: a link may be defined after its use, a formula may hold blank lines. */
 function changesBefore(text: string): boolean {
   return DEFINITION.test(text) || FORMULA.test(text) || text.length > LONGEST || isTangled(text);
 }

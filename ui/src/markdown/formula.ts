@@ -4,7 +4,7 @@ import type { MarkedExtension, Tokens } from 'marked';
 import { escapeHtml } from './highlight';
 
 const BLOCK = /^ {0,3}(?:\$\$([\s\S]{1,2000}?)\$\$|\\\[([\s\S]{1,2000}?)\\\])[ \t]*(?:\n+|$)/;
-// One that is still being written: its sign stands alone on its line, and no line after it is blank.
+// A formula that is still streaming: its opening delimiter stands alone on its line, and no blank line follows.
 const OPEN = /^ {0,3}(?:\$\$|\\\[)[ \t]*\n((?:[^\n]*\S[^\n]*(?:\n|$))+)$/;
 // A dollar is money, or a name in a shell, unless it stands close to what it encloses and no letter or number follows.
 const INLINE = /^(?:\\\(([\s\S]{1,2000}?)\\\)|\\\[([\s\S]{1,2000}?)\\\]|\$\$([^$`]{1,2000}?)\$\$|\$(?![\s$])([^$`\n]{0,500}?[^\s$`\\])\$(?![\w$]))/;
@@ -19,13 +19,13 @@ const at = (found: number, offset = 0) => (found === -1 ? undefined : found + of
 
 const CLOSING: Record<string, string> = { '\\(': '\\)', '\\[': '\\]', '$$': '$$' };
 
-/** Whether what the text opens, if it does, ends at all: found sooner than by the pattern. */
+/** Whether the formula that begins the text is closed. A plain search for the delimiter is faster than the pattern. */
 function isClosed(text: string): boolean {
   const end = CLOSING[text.slice(0, 2)];
   return end === undefined || text.slice(2, LONGEST_FORMULA + 4).includes(end);
 }
 
-/** A bare `\begin{…}` up to its `\end`. There is no blank line in one: where none closes it, it is open and ends with its lines. */
+/** A bare `\begin{…}` up to its `\end`. It cannot contain a blank line; an unclosed one is open and ends before the next blank line. */
 function environment(text: string): { raw: string; closed: boolean } | undefined {
   const name = ENVIRONMENT.exec(text)?.[1];
   if (name === undefined) return undefined;
@@ -41,7 +41,7 @@ function environment(text: string): { raw: string; closed: boolean } | undefined
   return { raw: within, closed: false };
 }
 
-/** The environment as a block: alone on its lines, or still open. */
+/** The environment as a block token: alone on its lines, or still open. */
 function environmentBlock(text: string): Tokens.Generic | undefined {
   const found = environment(text);
   if (!found) return undefined;
@@ -67,7 +67,7 @@ export const formulas: MarkedExtension = {
     {
       name: 'formula',
       level: 'inline',
-      // At a backslash the parser stops by itself. This is asked at every sign, so it looks for one only, and fast.
+      // The parser stops at backslashes anyway. Called at every character, so it searches for `$` only.
       start: (text) => at(text.indexOf('$')),
       tokenizer(text) {
         if (!isClosed(text)) return undefined;

@@ -41,7 +41,7 @@ export const marked = new Marked({
       const label = language ? `<span class="code-language">${escapeHtml(language)}</span>` : '<span class="code-language"></span>';
       const copy = '<button type="button" class="code-copy" data-copy="code">Copy</button>';
       const wrap = '<button type="button" class="code-copy code-wrap" data-wrap="code" aria-pressed="false" title="Wrap long lines">Wrap</button>';
-      // Shown where the block is folded.
+      // Visible only while the block is folded.
       const all = '<button type="button" class="code-all" data-unfold="code" aria-expanded="false">Show all</button>';
       return `<div class="code" dir="ltr"><div class="code-head">${label}${wrap}${copy}</div><pre tabindex="0" role="region" aria-label="Code"><code>${open ? highlightStart(text, language) : highlight(text, language)}</code></pre>${all}</div>`;
     },

@@ -1,5 +1,5 @@
-// A list of sources, `[1]: https://…`, is Markdown for addresses that are used elsewhere and shows nothing itself. One that
-// nothing refers to is meant to be read.
+// A list of sources, `[1]: https://…`, is parsed by Markdown as link definitions, which are not rendered. Definitions that nothing
+// refers to are meant to be read, so they are rendered.
 import { Lexer, type Marked, type MarkedExtension, type Token, type Tokens } from 'marked';
 
 const CODE = /^[ \t]*(`{3,}|~{3,})[^\n]*\n[\s\S]*?(?:\n[ \t]*\1|$(?![\s\S]))|`[^`\n]+`/gm;
@@ -8,7 +8,7 @@ const REFERENCE = /\[([^[\]\n]+)\]/g;
 
 const labelOf = (text: string) => text.trim().replace(/\s+/g, ' ').toLowerCase();
 
-/** Reads a part of a text and knows from the whole of it what is referred to. */
+/** Lexes a part of a text, with the link references of the whole text. */
 class PartLexer extends Lexer {
   private readonly whole: string;
   private known: Set<string> | null = null;
@@ -24,7 +24,7 @@ class PartLexer extends Lexer {
   }
 }
 
-/** The tokens of a part of a text. */
+/** Lexes a part of a text into tokens. */
 export function lexPart(marked: Marked, part: string, whole: string): Token[] {
   return new PartLexer(marked, whole).lex(part);
 }
@@ -52,7 +52,7 @@ export const sources: MarkedExtension = {
   ],
 };
 
-/** The definition that the text begins with, and its line's end, where nothing refers to it. */
+/** The link definition at the start of the text, with its line end, if nothing refers to it. */
 function definition(lexer: PartLexer, text: string): string | undefined {
   const found = lexer.options.tokenizer?.def(text);
   if (!found || lexer.refersTo(found.tag)) return undefined;

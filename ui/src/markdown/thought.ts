@@ -1,4 +1,4 @@
-/** `generating` while it is written, `complete` when it ended by itself, any other word when it was cut off. */
+/** `generating` while streaming, `complete` at a natural end; any other state means that the reply was cut off. */
 type ReplyState = string;
 
 export interface ThoughtAndAnswer {
@@ -14,8 +14,8 @@ const OPEN = new RegExp(`^\\s*<(${TAG})>([ \\t]*\\r?\\n)?`, 'i');
 const CLOSE_ALONE = new RegExp(`^[ \\t]*</(${TAG})>[ \\t]*$`, 'im');
 
 /**
- * Parts what a reasoning model thinks from what it says. The engine writes the opening tag of a thought that the prompt opened;
- * prose that only mentions a tag is an answer.
+ * Splits the reply of a reasoning model into thought and answer. If the prompt opened the thought, the engine writes its opening tag.
+ * Prose that only mentions a tag is an answer.
  */
 export function splitThought(text: string, state: ReplyState = 'complete'): ThoughtAndAnswer {
   const open = OPEN.exec(text);
@@ -25,7 +25,7 @@ export function splitThought(text: string, state: ReplyState = 'complete'): Thou
   const end = text.indexOf(close, whole.length);
   if (end !== -1) {
     const after = text.slice(end + close.length);
-    // In a sentence about the tags, words go on behind the closing one.
+    // In a sentence about the tags, text follows the closing tag on the same line.
     if (!lineEnd && /^[ \t]*[^\s]/.test(after)) return answered(text);
     return parted(text.slice(whole.length, end), after);
   }
@@ -35,13 +35,13 @@ export function splitThought(text: string, state: ReplyState = 'complete'): Thou
   return { thought: thought || state === 'generating' ? thought : null, thoughtDone: false, answer: '' };
 }
 
-/** What is worth copying: the answer, or the thought of a reply that came no further. */
+/** The text to copy: the answer, or the thought of a reply that has no answer. */
 export function spoken(text: string, state: ReplyState = 'complete'): string {
   const { thought, answer } = splitThought(text, state);
   return answer || (thought ?? text);
 }
 
-/** Of a reply from before the opening tag was written: its closing tag stands on a line of its own, outside of code. */
+/** Replies stored before the engine wrote the opening tag: their closing tag stands alone on a line outside of code. */
 function withoutOpening(text: string): ThoughtAndAnswer {
   const close = CLOSE_ALONE.exec(text);
   if (!close) return answered(text);

@@ -1,5 +1,5 @@
-// What is said of a reply to those who do not see it: that it begins, how far its prompt is read, its text sentence by
-// sentence, and that it is there. Pure: the stream is looked at, lines come out.
+// Screen reader announcements for a streaming reply: its start, the progress of prefill, its text sentence by sentence, its end.
+// Pure: takes snapshots of the stream and returns lines.
 import { splitThought } from '../markdown/thought';
 import type { MessageState } from './types';
 
@@ -14,20 +14,20 @@ const ENDED: Partial<Record<MessageState, string>> = {
 };
 const QUARTERS = [25, 50, 75];
 
-/** As much of a stream as is said. */
+/** The part of a stream that is announced. */
 export interface Heard {
   text: string;
-  /** Share of the prompt that is read, in percent; null while nothing is told of it. */
+  /** The share of the prompt that is read, in percent; null if there is no progress to report. */
   read: number | null;
 }
 
-/** Says one reply. */
+/** Announces one reply. */
 export class Announcer {
   private said = 0;
   private quarter = 0;
   private fence: { sign: string; language: string; lines: number } | null = null;
 
-  /** `before`: text the reply had already. */
+  /** `before`: text that the reply already had. */
   constructor(before = '') {
     this.said = splitThought(before, 'generating').answer.length;
   }
@@ -36,7 +36,7 @@ export class Announcer {
     return 'A reply is being written';
   }
 
-  /** What there is to say now. */
+  /** The new lines since the last call. */
   hear({ text, read }: Heard): string[] {
     const lines: string[] = [];
     const quarter = read === null ? 0 : Math.max(0, ...QUARTERS.filter((part) => read >= part));
@@ -47,7 +47,7 @@ export class Announcer {
     return lines.concat(this.sentences(splitThought(text, 'generating').answer, false));
   }
 
-  /** The rest of the text, and how it ended. */
+  /** The rest of the text, and the state in which the reply ended. */
   end(text: string, state: MessageState = 'complete'): string[] {
     return [...this.sentences(splitThought(text, state).answer, true), ENDED[state] ?? 'Reply ended'];
   }
@@ -55,7 +55,7 @@ export class Announcer {
   private sentences(answer: string, all: boolean): string[] {
     let end = all ? answer.length : this.said;
     if (!all) for (const sign of answer.slice(this.said).matchAll(SENTENCE_END)) end = this.said + sign.index + sign[0].length;
-    // Whether a line is a fence is known once it has ended.
+    // A line is recognised as a code fence only when it is complete.
     const line = answer.slice(answer.lastIndexOf('\n', end - 1) + 1, end);
     if (!all && (this.fence || FENCE.test(line))) end -= line.length;
     if (end <= this.said) return [];
@@ -64,7 +64,7 @@ export class Announcer {
     return said ? [said] : [];
   }
 
-  /** Words without their marks; code is named and not read out. */
+  /** Plain words without Markdown; a code block is announced by name only. */
   private words(part: string, all: boolean): string {
     const words: string[] = [];
     for (const line of part.replace(/\n$/, '').split('\n')) {
@@ -86,7 +86,7 @@ export class Announcer {
   }
 }
 
-/** A line of Markdown as it is read aloud. */
+/** Strips the Markdown of a line. */
 function withoutMarks(line: string): string {
   const bare = line.replace(/^[ \t]*(?:#{1,6}|>|[-*+]|\d+[.)])[ \t]+/, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1');
   const plain = bare.replace(/\*{1,3}(?=\S)|__|~~|`/g, '').replace(/(\S)\*{1,3}/g, '$1');

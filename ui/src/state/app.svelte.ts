@@ -3,8 +3,8 @@ import type { Backend } from '../backend/backend';
 import { wholeText } from '../backend/text';
 import { Cache } from './cache.svelte';
 import { Chat, type ChatHost } from './chat.svelte';
-import { writeClipboard } from './clipboard';
 import { drawn } from './drawn';
+import { Export } from './export';
 import { Find } from './find.svelte';
 import { takeFiles, type DroppedFile } from './files';
 import { shortName } from './format';
@@ -21,13 +21,13 @@ import { Typing } from './typing';
 import { UnsentKeeper, Words } from './unsent.svelte';
 import { Warming } from './warming';
 import { Zoom } from './zoom.svelte';
-import type { Conversation, ConversationId, EditCost, ExportFormat, MessageId, Sampling, SearchHit } from './types';
+import type { Conversation, ConversationId, EditCost, MessageId, Sampling, SearchHit } from './types';
 
 const DEFAULT_SAMPLING: Sampling = {
   temperature: 0.7, top_k: null, top_p: 0.95, min_p: 0.05, repetition_penalty: 1, seed: null, max_tokens: null, stop: [],
 };
 
-// From these widths on the settings leave a page of at least 480 beside them: with the sidebar (264 + 320 + 480), and without.
+// Minimum window widths that leave the page 480 px beside the settings: with the sidebar (264 + 320 + 480), and without it.
 const BESIDE_BOTH = 1064;
 const BESIDE_PAGE = 800;
 
@@ -49,7 +49,7 @@ export class App implements ChatHost {
   problem = $state.raw<Problem | null>(null);
   settingsOpen = $state(false);
   sidebarOpen = $state(true);
-  /** Of the window, in the page's own pixels. */
+  /** The width of the window in CSS pixels. */
   width = $state(1180);
   /** The window is too narrow for the sidebar to stand beside the page: it lies over it. */
   narrow = $state(false);
@@ -63,20 +63,21 @@ export class App implements ChatHost {
   readonly privacy: Privacy;
   readonly warming: Warming;
   readonly typing: Typing;
-  /** What sending the composer's text would cost. */
+  /** The cost of sending the draft. */
   readonly draftCost: DraftCost;
   readonly unsent: UnsentKeeper;
   /** What is written on the blank page. */
   readonly blank: Words;
   readonly toasts = new Toasts();
   readonly menu = new Menu();
+  readonly export: Export;
   readonly zoom: Zoom;
-  /** There is no room for the settings beside the page: they lie over it. */
+  /** The window is too narrow for the settings beside the page: they overlay it. */
   readonly settingsOver: boolean = $derived(this.width < (this.sidebarOpen && !this.narrow ? BESIDE_BOTH : BESIDE_PAGE));
   private readonly chats = new SvelteMap<ConversationId, Chat>();
-  /** Conversations in which a turn runs. */
+  /** Conversations with a running turn. */
   readonly writing: ReadonlySet<ConversationId> = $derived(new Set([...this.chats.values()].filter((chat) => chat.streaming).map((chat) => chat.id)));
-  /** The turns under way, of whatever conversation. */
+  /** The running turns of all conversations. */
   readonly streams: readonly Stream[] = $derived([...this.chats.values()].flatMap((chat) => chat.stream ?? []));
   private creating = false;
 
@@ -92,17 +93,18 @@ export class App implements ChatHost {
     this.unsent = new UnsentKeeper(backend);
     this.blank = new Words(this.unsent, null);
     this.zoom = new Zoom(backend);
+    this.export = new Export(backend, this.toasts, (cause) => (this.problem = problemOf(cause, false)));
   }
 
   async start(): Promise<void> {
     await this.refreshList();
-    // Not later: a large model may take its time.
+    // Before the rest of the start: a large model may take long to load.
     void drawn().then(() => this.backend.pageDrawn()).catch(() => undefined);
     if (this.locked) return;
     const [view] = await Promise.all([this.backend.view().catch(() => null), this.models.refresh(), this.unsent.load()]);
     if (view) void this.zoom.set(view.zoom);
     this.blank.takeOver();
-    // Where the person was; not if something was written or chosen meanwhile.
+    // Reopens the last conversation, unless a draft or another conversation has been opened meanwhile.
     const { conversation } = view ?? {};
     if (!this.ready && conversation && !this.open && !this.draft) await this.openConversation(conversation);
     this.ready = true;
@@ -122,7 +124,7 @@ export class App implements ChatHost {
 
   async refreshList(): Promise<void> {
     try {
-      // In the order of their use, which the history knows better than the times say.
+      // Already sorted by last use: the history knows the order better than the timestamps.
       this.conversations = await this.backend.listConversations();
     } catch (cause) {
       this.locked = asApiError(cause).code === 'locked';
@@ -141,12 +143,12 @@ export class App implements ChatHost {
     this.words.draft = text;
   }
 
-  /** The name of the model that answers here: in the open conversation, or in the one that is begun. */
+  /** The model that answers here: in the open conversation, or in a new one. */
   get model(): string | null {
     return this.models.answering(this.open?.conversation ?? null);
   }
 
-  /** Chooses the model that answers here from now on, and in new conversations. False where it cannot be loaded; nothing has changed then. */
+  /** Sets the model of this and of new conversations. False if it cannot be loaded; nothing has changed then. */
   async chooseModel(name: string): Promise<boolean> {
     const chat = this.open;
     const before = chat?.conversation.model ?? null;
@@ -160,7 +162,7 @@ export class App implements ChatHost {
       if (before !== null && before !== name) await chat?.setModel(before).catch(() => undefined);
       return false;
     }
-    // What could not be answered for want of a model is answered by this one.
+    // A turn that failed for lack of a model is retried with this one.
     if (chat?.problem?.code.startsWith('model_')) chat.tryAgain();
     return true;
   }
@@ -188,14 +190,14 @@ export class App implements ChatHost {
     this.draftCost.write(this.place, text);
   }
 
-  /** What was typed or pasted, with a replacement for what is no text: half a character cannot be sent, and would take all else with it. */
+  /** Replaces half characters and NUL, which the shell cannot take, and says so in a toast. */
   whole(text: string): string {
     const whole = wholeText(text);
     if (whole !== text) this.toasts.show('Signs that are no text were replaced by \uFFFD', undefined, 8000);
     return whole;
   }
 
-  /** Takes what was dropped or pasted as files: texts go into the draft, and of the others it is said why they do not. */
+  /** Takes dropped or pasted files: text files go into the draft, and a toast gives the reason for each refused file. */
   async takeFiles(files: readonly DroppedFile[]): Promise<void> {
     const { text, refusals } = await takeFiles(files);
     if (text) this.write([this.draft.trimEnd(), text, ''].filter((part, at) => part || at > 1).join('\n\n'));
@@ -213,7 +215,7 @@ export class App implements ChatHost {
     this.draftCost.write(this.place, this.draft);
   }
 
-  /** What a system prompt would take of a conversation that has not begun; null when nobody knows. */
+  /** The cost of a system prompt in a conversation that has not begun; null if unknown. */
   async previewSystemPrompt(text: string): Promise<EditCost | null> {
     return await this.backend.previewBeginning(text, '').catch(() => null);
   }
@@ -243,7 +245,7 @@ export class App implements ChatHost {
     if (at) await chat.showMessage(at);
   }
 
-  /** Opens what the search found, with its words marked; the results make room for the list until the search is taken up again. */
+  /** Opens a search hit with its words highlighted. The list returns in place of the results until the search field is focused again. */
   async openHit(hit: SearchHit): Promise<void> {
     const query = this.search.text;
     this.search.setAside();
@@ -251,7 +253,7 @@ export class App implements ChatHost {
     if (hit.message && this.open?.id === hit.conversation) this.find.openHit(query, hit.message);
   }
 
-  /** Sends what is in the composer, making the conversation first when there is none. During a reply, and behind others that wait, it waits. */
+  /** Sends the draft; on the blank page it first creates the conversation. During a reply, or behind queued messages, it is queued. */
   async send(): Promise<void> {
     const text = this.draft;
     if (this.creating) return;
@@ -280,7 +282,7 @@ export class App implements ChatHost {
   }
 
   async rename(id: ConversationId, title: string): Promise<void> {
-    const name = title.trim();
+    const name = this.whole(title).trim();
     if (!name) return;
     this.patch(id, { title: name });
     try {
@@ -312,35 +314,13 @@ export class App implements ChatHost {
     this.toasts.show(`Deleted “${shortName(title)}”`, { label: 'Undo', run: () => void this.undoRemove(id, wasOpen, chat) });
   }
 
-  async copyConversation(id: ConversationId, format: ExportFormat): Promise<void> {
-    try {
-      const text = await this.backend.exportConversation(id, format);
-      await this.copy(text, format === 'json' ? 'Copied as JSON' : 'Copied as Markdown');
-    } catch (cause) {
-      this.problem = problemOf(cause, false);
-    }
-  }
-
-  async saveConversation(id: ConversationId, format: ExportFormat): Promise<void> {
-    try {
-      const path = await this.backend.saveConversation(id, format);
-      if (path !== null) this.toasts.show(`Saved to ${path}`);
-    } catch (cause) {
-      this.problem = problemOf(cause, false);
-    }
-  }
-
   /** Links never open in the webview: the shell opens them, or the address is copied. */
   async openLink(url: string): Promise<void> {
     try {
       await this.backend.openLink(url);
     } catch {
-      await this.copy(url, 'Link copied');
+      await this.export.copy(url, 'Link copied');
     }
-  }
-
-  async copy(text: string, said = 'Copied'): Promise<void> {
-    this.toasts.show((await writeClipboard(text)) ? said : 'The clipboard is not available');
   }
 
   // ---- ChatHost

@@ -6,7 +6,7 @@ import type { CacheStats } from './types';
 export class Cache {
   stats = $state.raw<CacheStats | null>(null);
   clearing = $state(false);
-  /** What the last clearing gave back. */
+  /** The bytes that the last clearing freed. */
   freedBytes = $state<number | null>(null);
   problem = $state.raw<Problem | null>(null);
 

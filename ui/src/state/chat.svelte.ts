@@ -25,7 +25,7 @@ export interface ChatHost {
   readonly unsent: UnsentKeeper;
   /** Something the list of conversations shows has changed. */
   touched(): void;
-  /** A turn has had this model loaded. */
+  /** A turn has loaded this model. */
   modelUsed(name: string): void;
   /** The turn ended while the reader was elsewhere. */
   finishedElsewhere(chat: Chat): void;
@@ -43,17 +43,17 @@ export class Chat implements TurnPage {
   context = $state.raw<ContextUse | null>(null);
   /** What the last turn did about a full context, in a line. */
   shortened = $state.raw<string | null>(null);
-  /** What the last turn said of a model that could not answer. */
+  /** The fallback that the last turn reported: another model had to answer. */
   fallback = $state.raw<Fallback | null>(null);
   loaded = $state(false);
-  /** A message to bring into view, whether the focus goes there, and which of the places found in it. */
+  /** The message to scroll to, whether it gets the focus, and the index of the match in it. */
   reveal = $state.raw<{ id: MessageId; focus: boolean; nth?: number } | null>(null);
-  /** The first message in view. */
+  /** The topmost visible message. */
   seen: MessageId | null = null;
   gone = false;
-  /** What stands after this message would be left behind by what is pointed at. */
+  /** Set while Regenerate is hovered or focused: this reply and the messages below it would be left behind. */
   leaves = $state.raw<MessageId | null>(null);
-  /** The turn that was stopped so that the next message can go. */
+  /** A turn stopped in favour of the next queued message, which is sent when this turn ends. */
   private goOnAfter: Turn | null = null;
   private retry: (() => void) | null = null;
   /** Settings on their way to the shell: a turn waits for them. */
@@ -75,7 +75,7 @@ export class Chat implements TurnPage {
     return [...this.tree.branch(stream.base), ...pending].map(row);
   });
 
-  /** Whether the model can answer on this branch: the prompt and one token have room. */
+  /** Whether the prompt of this branch and one more token fit into the context. */
   readonly fits: boolean = $derived(!this.context || (!this.context.at_least && this.context.used < this.context.limit));
 
   readonly streaming: boolean = $derived(this.turn !== null);
@@ -93,7 +93,7 @@ export class Chat implements TurnPage {
     return this.conversation.id;
   }
 
-  /** A reply that was cut off, at the end of what is shown: it can go on. */
+  /** Whether a reply can be continued: it was cut off and ends the shown branch. */
   continues(message: Message): boolean {
     return !this.streaming && message.id === this.leaf && message.role === 'assistant' && CUT_OFF.has(message.state);
   }
@@ -135,7 +135,7 @@ export class Chat implements TurnPage {
     return accepted;
   }
 
-  /** Sends what has waited longest; false when nothing waits or a reply is being written. */
+  /** Sends the oldest queued message; false if the queue is empty or a turn is running. */
   sendNext(): boolean {
     if (this.turn || this.gone) return false;
     const text = this.words.dequeue();
@@ -144,7 +144,7 @@ export class Chat implements TurnPage {
     return true;
   }
 
-  /** Sends one that waits before the others, and stops the reply that it waits for. */
+  /** Moves a queued message to the front and stops the running turn, so that the message is sent next. */
   async sendNow(queued: Queued): Promise<void> {
     this.words.first(queued);
     if (!this.turn) return void this.sendNext();
@@ -260,7 +260,7 @@ export class Chat implements TurnPage {
     void this.measureContext();
   }
 
-  /** What another system prompt would cost; null when nobody knows. */
+  /** The cost of another system prompt; null if unknown. */
   async previewSystemPrompt(text: string): Promise<EditCost | null> {
     return await this.host.backend.previewSystemPrompt(this.id, text).catch(() => null);
   }
@@ -270,7 +270,7 @@ export class Chat implements TurnPage {
     await this.save(this.host.backend.setSampling(this.id, sampling));
   }
 
-  /** Chooses the model that answers from now on; rejects where it cannot be that. */
+  /** Sets the model that answers from now on; rejects if it cannot be used. */
   async setModel(model: string): Promise<void> {
     const writing = this.host.backend.setConversationModel(this.id, model);
     this.saving = Promise.all([this.saving, writing.catch(() => undefined)]);
@@ -284,13 +284,13 @@ export class Chat implements TurnPage {
     await this.save(this.host.backend.setWhenFull(this.id, whenFull));
   }
 
-  /** Another model answers, and is the conversation's from now on. */
+  /** Binds the conversation to the model that answered in place of its own. */
   fellBack(fallback: Fallback): void {
     this.fallback = fallback;
     this.bind(fallback.model);
   }
 
-  /** A conversation without a model is the one's that answered in it. */
+  /** A conversation without a model is bound to the first one that answers. */
   answered(model: string): void {
     if (this.conversation.model === null) this.bind(model);
     this.host.modelUsed(model);
@@ -340,8 +340,8 @@ export class Chat implements TurnPage {
   ended(turn: Turn): void {
     if (this.turn === turn) this.turn = null;
     if (turn.state && !this.gone && !this.host.isOpen(this)) this.host.finishedElsewhere(this);
-    // What the person stopped, and what broke off, is looked at first: the words wait.
-    // So they do when the reader has turned to another branch than that of the reply.
+    // After a stopped or failed turn the queue waits, so that the reader can look first.
+    // It also waits if the reader has switched to another branch.
     const endedWell = (turn.state === 'complete' || turn.state === 'length') && this.leaf === turn.stream.reply?.id;
     if (endedWell || this.goOnAfter === turn) queueMicrotask(() => this.sendNext());
   }

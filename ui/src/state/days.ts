@@ -6,8 +6,8 @@ export interface DayGroup {
 }
 
 /**
- * Conversations, the one that was used last first, under the names a reader thinks in. Their order is true and their times
- * may not be: what was used after another is no older than that, and what was used in the future is as new as its place.
+ * Groups conversations, last used first, by the day of their last use. Their order is reliable, their timestamps may not be: each
+ * counts as no older than the one after it, and a timestamp in the future is replaced by those of its neighbours.
  */
 export function groupByDay(conversations: readonly Conversation[], now: number): DayGroup[] {
   const groups: DayGroup[] = [];

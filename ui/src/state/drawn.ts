@@ -1,6 +1,6 @@
 import { tick } from 'svelte';
 
-/** Resolves when what stands in the page now is drawn, in its own fonts. An animation frame is no measure: a hidden window has none. */
+/** Resolves when the current content is drawn with its fonts. Uses no animation frame: a hidden window gets none. */
 export async function drawn(): Promise<void> {
   await tick();
   if ('fonts' in document) await document.fonts.ready;

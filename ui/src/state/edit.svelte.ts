@@ -4,7 +4,7 @@ import type { Typing } from './typing';
 import type { Words } from './unsent.svelte';
 
 const PREVIEW_AFTER_MS = 160;
-/** A long text is counted less often: all of it goes to the engine each time. */
+/** Longer texts are counted less often, because each count sends the whole text to the engine. */
 const LONG_CHARS = 32_000;
 const LONG_PREVIEW_AFTER_MS = 1000;
 

@@ -1,9 +1,9 @@
-// What is dropped or pasted as a file: texts go into the draft, and of all others it is said why they do not.
+// Dropped or pasted files: text files go into the draft, every other file gets a reason for its refusal.
 
-/** More would not fit into the context of any model here. */
+/** Larger texts fit into the context of no supported model. */
 const LARGEST_BYTES = 512 * 1024;
 
-/** A file as the system hands it over. */
+/** The part of the DOM's `File` that is used. */
 export interface DroppedFile {
   readonly name: string;
   readonly type: string;
@@ -12,9 +12,9 @@ export interface DroppedFile {
 }
 
 export interface Taken {
-  /** The files that are texts, each in a block with its name. */
+  /** The text files, each as a code block with its name. */
   text: string;
-  /** Why the others were not taken, a sentence each. */
+  /** One sentence for each reason of refusal. */
   refusals: string[];
 }
 
@@ -31,7 +31,7 @@ export async function takeFiles(files: readonly DroppedFile[]): Promise<Taken> {
 
 async function textOf(file: DroppedFile): Promise<{ text: string } | { refusal: string }> {
   const name = `“${file.name}”`;
-  // What a picture is drawn with may be text, and is meant as a picture all the same only where it is none.
+  // SVG is an image type but also text, so it is read like any other file.
   if (file.type.startsWith('image/') && file.type !== 'image/svg+xml') return { refusal: 'Pictures cannot be read by this model.' };
   if (file.size > LARGEST_BYTES) return { refusal: `${name} is too large: a text of up to ${LARGEST_BYTES / 1024} kB can be read.` };
   const bytes = await file.arrayBuffer().catch(() => null);
@@ -41,7 +41,7 @@ async function textOf(file: DroppedFile): Promise<{ text: string } | { refusal: 
   return text.trim() ? { text } : { refusal: `${name} is empty.` };
 }
 
-/** The text, if it is one: UTF-8, or UTF-16 that says so. */
+/** Decodes UTF-8, or UTF-16 with a byte order mark; null for anything else. */
 function decode(bytes: Uint8Array): string | null {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : 'utf-8';
   try {
@@ -52,7 +52,7 @@ function decode(bytes: Uint8Array): string | null {
   }
 }
 
-/** A fence that nothing in the text ends. */
+/** A code block whose fence is longer than any run of backticks in the text. */
 function blockOf(name: string, text: string): string {
   const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([ticks]) => ticks.length));
   const fence = '`'.repeat(longest + 1);

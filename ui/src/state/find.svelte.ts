@@ -2,19 +2,19 @@ import type { Chat, Row } from './chat.svelte';
 import { placesOf, soughtPhrase, soughtWords, type Sought } from '../words/fold';
 import type { MessageId } from './types';
 
-/** One place where the words stand: the how-many-th of its message. */
+/** One match: its message and its index in it. */
 export interface Found {
   readonly message: MessageId;
   readonly nth: number;
 }
 
-/** Finding in the conversation that is open: in all of the shown branch, not only in what is drawn of it. */
+/** Find in the open conversation. It searches the whole shown branch, including rows that the virtual list has not rendered. */
 export class Find {
   open = $state(false);
   text = $state('');
   sought = $state.raw<Sought>(soughtPhrase(''));
   current = $state.raw<Found | null>(null);
-  /** A message that was opened from the search, marked as a whole until one goes on. */
+  /** A message opened from a search hit: highlighted as a whole until the reader steps on. */
   opened = $state.raw<MessageId | null>(null);
   private counts = new WeakMap<object, number>();
 
@@ -24,12 +24,12 @@ export class Find {
     return chat.rows.flatMap((row) => Array.from({ length: this.countIn(row) }, (_, nth) => ({ message: row.message.id, nth })));
   });
 
-  /** Where the reader is among them, from 1; 0 is nowhere. */
+  /** The number of the current match, from 1; 0 if there is none. */
   readonly position: number = $derived(this.found.findIndex((one) => isSame(one, this.current)) + 1);
 
   constructor(private readonly chat: () => Chat | null) {}
 
-  /** Opens with what was sought last. */
+  /** Opens with the last query. */
   begin(): void {
     this.open = true;
     if (this.sought.parts.length) this.go(this.nearest());
@@ -41,7 +41,7 @@ export class Find {
     this.go(this.nearest());
   }
 
-  /** A hit of the search over all conversations is opened: its words are marked where they stand. */
+  /** Opens a search hit with its words highlighted. */
   openHit(query: string, message: MessageId): void {
     this.open = true;
     this.text = query;
@@ -76,7 +76,7 @@ export class Find {
     if (chat && to) chat.reveal = { id: to.message, focus: false, nth: to.nth };
   }
 
-  /** Where one is stays where one is; else the first from what is in view, else the first of all. */
+  /** The current match if there still is one, else the first from the top of the view on, else the first of all. */
   private nearest(): Found | undefined {
     const { found } = this;
     const rows = this.chat()?.rows ?? [];

@@ -1,7 +1,7 @@
-// Numbers as they stand on the page: a space between thousands, units spelled out.
+// Formats numbers for display: a space between thousands, units spelled out.
 import type { MemoryPlan, Prefill, Shorten, TurnStats } from './types';
 
-// The space that does not break. Thinner ones are lost on WebKitGTK, or are not in the font.
+// A no-break space. Thinner ones are lost on WebKitGTK or missing in the font.
 const GAP = '\u00a0';
 
 export function count(value: number): string {
@@ -15,7 +15,7 @@ export function duration(ms: number): string {
   return `${count(ms / 60_000)}${GAP}min`;
 }
 
-/** An estimate: no finer than a second. */
+/** An estimated duration, no finer than a second. */
 export function roughly(ms: number): string {
   return ms < 60_000 ? `${Math.round(ms / 1000)}${GAP}s` : duration(ms);
 }
@@ -48,7 +48,7 @@ export function quietParts(stats: TurnStats): string[] {
   return parts;
 }
 
-/** The quiet line for the ear, and what its bar says: whole words, and figures that are read as figures. */
+/** The quiet line as a sentence, for screen readers and the tooltip of its bar. */
 export function quietWords(stats: TurnStats): string {
   const { resident, restored, computed } = stats.prefill;
   const plain = (value: number) => String(Math.round(value));
@@ -98,7 +98,7 @@ function verdict({ verdict, offload, longest_context_tokens: longest }: MemoryPl
 
 const NAME_LENGTH = 60;
 
-/** A long name by its first words. */
+/** Shortens a long name to its first words. */
 export function shortName(name: string): string {
   const letters = [...new Intl.Segmenter().segment(name)].map(({ segment }) => segment);
   if (letters.length <= NAME_LENGTH) return name;

@@ -5,11 +5,11 @@ import type { DeviceList, MemoryLimits, MemoryStats, TierUse } from './types';
 /** Between two looks at the memory, in milliseconds. */
 const INTERVAL = 2000;
 
-/** One kind of use, a part of the memory there is. */
+/** One part of the memory by its use. */
 export interface Use {
   name: string;
   bytes: number;
-  /** How the part is drawn: what is kept for a reply by its warmth, the rest in greys. */
+  /** The style of the part: tokens by their warmth, everything else in greys. */
   tone: 'warm' | 'mild' | 'aside' | 'weights' | 'scratch' | 'own' | 'others' | 'free';
 }
 
@@ -140,7 +140,7 @@ function placesOf(stats: MemoryStats): Place[] {
   return stats.host.budget_bytes > 0 ? [pool, host, disk] : [pool, disk];
 }
 
-/** One part a kind, the warmest first; what does not apply is left out. Where the total is known they add up to it. */
+/** The parts by use, the warmest first, without those that do not apply. They add up to the total if it is known. */
 function usesOf(stats: MemoryStats): Use[] {
   const { pool } = stats;
   const uses: Use[] = [];
@@ -155,12 +155,12 @@ function usesOf(stats: MemoryStats): Use[] {
   return [...uses, ...restOf(stats, uses.reduce((sum, use) => sum + use.bytes, 0))];
 }
 
-/** What is left of all there is beside the `taken`: the program, what others hold, and what is free. */
+/** The parts beside the `taken` bytes: the program itself, other programs, free memory. */
 function restOf(stats: MemoryStats, taken: number): Use[] {
   const total = totalBytes(stats);
   const others = othersBytes(stats);
   if (total === null || others === null) return others === null ? [] : [{ name: 'Other programs', bytes: others, tone: 'others' }];
-  // Figures are of one moment each: where they say more than there is, what others hold is the rest.
+  // The figures are measured at different moments: if they exceed the total, other programs get the remainder.
   const othersPart = Math.min(others, Math.max(0, total - taken));
   const left = Math.max(0, total - taken - othersPart);
   const free = Math.min(left, isOnGpu(stats) ? stats.device.free_bytes : (stats.machine?.available_bytes ?? left));

@@ -13,18 +13,18 @@ export interface MenuItem {
   disabled?: boolean;
 }
 
-/** What a menu was asked for at; several may hold, as for a marked text in a message. */
+/** The target of a context menu. Several fields may be set, such as a selection in a message. */
 export interface Pointed {
   field: { text: string; marked: boolean; readOnly: boolean } | null;
   link: string | null;
   selection: string;
   message: { id: MessageId; role: Role; text: string; continues: boolean } | null;
   conversation: ConversationId | null;
-  /** A reply is being written in the open conversation, so that nothing of it can be changed. */
+  /** A reply is streaming in the open conversation, so its messages cannot be changed. */
   streaming: boolean;
 }
 
-/** The items of the menu, in groups; no group where there is nothing to do. */
+/** The items of the context menu, in groups; empty groups are left out. */
 export function menuOf(pointed: Pointed): MenuItem[][] {
   if (pointed.field) return ofField(pointed.field);
   const groups: MenuItem[][] = [];
@@ -77,17 +77,17 @@ function ofConversation(): MenuItem[][] {
 }
 
 export interface ShownMenu {
-  /** Where it was asked for, in the page's own pixels. */
+  /** The position of the pointer in CSS pixels. */
   x: number;
   y: number;
   groups: MenuItem[][];
   run: (command: Command) => void;
 }
 
-/** The menu of what was clicked with the right button, or has the focus when a key asks for one. */
+/** The context menu of the element under the pointer, or of the focused element if a key opened it. */
 export class Menu {
   shown = $state.raw<ShownMenu | null>(null);
-  /** What the list of conversations is asked to do with one of them. */
+  /** A command for an item of the conversation list, which the item runs itself. */
   asked = $state.raw<{ command: 'rename' | 'delete'; conversation: ConversationId } | null>(null);
 
   open(x: number, y: number, pointed: Pointed, run: (command: Command) => void): void {
@@ -102,12 +102,12 @@ export class Menu {
   async choose(command: Command): Promise<void> {
     const run = this.shown?.run;
     this.close();
-    // The focus goes home with the menu; what the command does with it comes after.
+    // First the focus returns to where it was; then the command may move it.
     await tick();
     run?.(command);
   }
 
-  /** What is asked of this conversation, once. */
+  /** Takes the command for this conversation, once. */
   take(conversation: ConversationId): 'rename' | 'delete' | null {
     if (this.asked?.conversation !== conversation) return null;
     const { command } = this.asked;

@@ -2,7 +2,7 @@ import type { Backend } from '../backend/backend';
 import { problemOf, type Problem } from './problem';
 import type { AppInfo, Conversation, MemoryPlan, ModelEntry } from './types';
 
-/** The models the application knows, the one that is loaded, and the one that answers where a conversation has none. */
+/** The known models, the loaded one, and the default. */
 export class Models {
   list = $state.raw<ModelEntry[]>([]);
   info = $state.raw<AppInfo | null>(null);
@@ -18,7 +18,7 @@ export class Models {
   readonly loaded: ModelEntry | null = $derived(this.list.find((model) => model.loaded) ?? null);
   readonly usable: ModelEntry[] = $derived(this.list.filter((model) => model.usable));
   readonly unusable: ModelEntry[] = $derived(this.list.filter((model) => !model.usable));
-  /** The one that answers where a conversation has none of its own, or one that cannot. */
+  /** The model that answers if a conversation has none, or one that cannot be used. */
   readonly default: ModelEntry | null = $derived(this.list.find((model) => model.is_default) ?? null);
 
   constructor(private readonly backend: Backend) {}
@@ -35,26 +35,26 @@ export class Models {
     }
   }
 
-  /** Reads the list again: files come and go while the window is open. */
+  /** Refreshes the list: model files come and go while the window is open. */
   async look(): Promise<void> {
     this.problem = null;
     await this.refresh();
     await this.plan();
   }
 
-  /** The name of the model that answers in a conversation, or in a new one. */
+  /** The name of the model that answers in a conversation, or in a new one if null. */
   answering(conversation: Conversation | null): string | null {
     return this.keeps(conversation) ? (conversation?.model ?? null) : (this.default?.name ?? null);
   }
 
-  /** Why a conversation's model does not answer in it; null where it does. */
+  /** Why the model of a conversation cannot answer in it; null if it can. */
   lost(conversation: Conversation): string | null {
     if (!this.known || conversation.model === null || this.keeps(conversation)) return null;
     const there = this.list.find((model) => model.name === conversation.model);
     return there ? (there.problem ?? 'Its file cannot be used.') : 'Its file is gone, or has another name now.';
   }
 
-  /** A conversation's own model answers in it. One in memory does wherever its file has gone. */
+  /** Whether the model of a conversation can answer in it. A loaded model can even if its file is gone. */
   private keeps(conversation: Conversation | null): boolean {
     const name = conversation?.model ?? null;
     return name !== null && (this.info?.model === name || this.usable.some((model) => model.name === name));
@@ -107,7 +107,7 @@ export class Models {
     return true;
   }
 
-  /** Removes a model: one that was added is forgotten, the file of another is deleted. */
+  /** Removes a model: an added one is forgotten, the file of any other is deleted. */
   async remove(model: ModelEntry): Promise<boolean> {
     this.problem = null;
     try {

@@ -1,4 +1,4 @@
-// What a typed number means. Nothing is bent into range: it is taken as it stands, or refused with a word.
+// Parses typed numbers. A number out of range is refused with a reason, never clamped.
 
 export interface NumberRange {
   min: number;
@@ -8,7 +8,7 @@ export interface NumberRange {
   none?: readonly number[];
 }
 
-/** The number; null for an empty field, or what means the same; or why it is refused. */
+/** The number; null for an empty field or an equivalent; a string with the reason if it is refused. */
 export function readNumber(text: string, { min, max, whole = false, none = [] }: NumberRange): number | null | string {
   const typed = text.trim().replace('\u2212', '-').replace(',', '.');
   if (typed === '') return null;
@@ -20,7 +20,7 @@ export function readNumber(text: string, { min, max, whole = false, none = [] }:
   return number;
 }
 
-/** Thousands apart by thin spaces. */
+/** The number with spaces between thousands. */
 function plain(number: number): string {
   const [whole, part] = String(number).split('.');
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, '\u2009');

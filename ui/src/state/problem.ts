@@ -4,6 +4,19 @@ import type { ApiError, ContextChoice, TooLong, TurnEvent } from './types';
 
 export type Remedy = 'choose_model' | 'reload' | 'retry' | Exclude<ContextChoice, 'stop'>;
 
+/** The label of the button for each remedy. */
+export const REMEDY_LABELS: Record<Remedy, string> = {
+  choose_model: 'Choose a model',
+  larger_context: 'Raise the context',
+  compact: 'Compact into a new branch',
+  drop_oldest: 'Drop the oldest turns',
+  new_conversation: 'New conversation',
+  edit_earlier: 'Edit the message',
+  edit_system_prompt: 'Edit the system prompt',
+  reload: 'Read again',
+  retry: 'Try again',
+};
+
 export interface Problem {
   code: string;
   title: string;
@@ -71,7 +84,7 @@ const TOO_LONG: Record<TooLong, string> = {
 
 export function contextProblem(event: Extract<TurnEvent, { event: 'context_full' }>): Problem {
   const { needed_tokens, at_least, limit_tokens, too_long, choices } = event;
-  // A lower bound says no more than that there are more.
+  // If only a lower bound is known, no exact count is given.
   const needed = at_least ? `more than ${count(limit_tokens)}` : count(needed_tokens);
   const room = at_least ? 'there is room for no more' : `there is room for ${count(limit_tokens)}`;
   const stays = choices.length && !too_long ? ' The full branch stays whatever you choose.' : '';

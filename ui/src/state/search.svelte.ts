@@ -9,9 +9,9 @@ export class Search {
   text = $state('');
   hits = $state.raw<SearchHit[]>([]);
   answered = $state(false);
-  /** The last question could not be answered; nothing is known then. */
+  /** The last query failed, so there are no results. */
   problem = $state.raw<Problem | null>(null);
-  /** A hit was opened: the query is kept, and the list of conversations is there again. */
+  /** A hit was opened: the query is kept, but the list of conversations is shown. */
   private aside = $state(false);
   private timer: ReturnType<typeof setTimeout> | undefined;
   private asked = 0;
@@ -31,12 +31,12 @@ export class Search {
     this.write('');
   }
 
-  /** Makes room for the list until the search is taken up again. */
+  /** Shows the list again and keeps the query. */
   setAside(): void {
     this.aside = true;
   }
 
-  /** The results of the kept query are shown again, as they would be found now. */
+  /** Shows the results of the kept query again, and refreshes them. */
   takeUp(): void {
     if (!this.aside) return;
     this.aside = false;
@@ -71,7 +71,7 @@ export class Search {
   }
 }
 
-/** A text cut into parts, of which some are marked. */
+/** Splits a text at its marked ranges. */
 export function partsOf(text: string, marks: readonly Mark[]): { text: string; match: boolean }[] {
   const chars = [...text];
   const parts: { text: string; match: boolean }[] = [];
@@ -84,7 +84,7 @@ export function partsOf(text: string, marks: readonly Mark[]): { text: string; m
   return parts;
 }
 
-/** Signs of Markdown mean nothing in a line of plain text; what was looked for stays as it is. */
+/** Strips Markdown from the text around the matches; the matches stay unchanged. */
 export function withoutMarkup(parts: readonly { text: string; match: boolean }[]): { text: string; match: boolean }[] {
   const bare = parts.map((part) => (part.match ? part : { ...part, text: part.text.replace(/\*\*|__|`+/g, '').replace(/(\s)#+\s/g, '$1') }));
   if (bare[0] && !bare[0].match) bare[0] = { ...bare[0], text: bare[0].text.replace(/^#+\s/, '') };

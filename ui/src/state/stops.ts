@@ -1,4 +1,4 @@
-// Stop strings as they stand in a field: one a line, with \n for a line end, \t for a tab and \\ for a backslash.
+// The text format of stop strings: one per line, with \n for a line end, \t for a tab and \\ for a backslash.
 
 const SIGNS: Record<string, string> = { n: '\n', r: '\r', t: '\t', '\\': '\\' };
 

@@ -11,7 +11,7 @@ export type PrefillProgress = Extract<TurnEvent, { event: 'prefill' }>;
 
 /** One turn under way: what is shown before and while the shell answers. */
 export class Stream {
-  /** Turns take their turn in the order in which they were asked for. */
+  /** The engine serves turns in the order of this number. */
   readonly order = ++asked;
   /** Messages shown in place of those the shell has not confirmed yet. */
   user = $state.raw<Message | null>(null);
@@ -36,7 +36,7 @@ export class Stream {
     this.text = before;
   }
 
-  /** Whether one of the `others` under way is served before this one. */
+  /** Whether one of the `others` is served before this one. */
   waitsFor(others: readonly Stream[]): boolean {
     return !this.started && others.some((other) => other !== this && (other.started || other.order < this.order));
   }

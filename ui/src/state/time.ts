@@ -1,11 +1,11 @@
-// When something was said, in the words of the reader's own language.
+// Formats points in time in the reader's locale.
 
-/** The moment as machines read it; null where it is none that a calendar has. */
+/** The ISO 8601 timestamp; null if `at` is outside the range of dates. */
 export function isoTime(at: number): string | null {
   return at > 0 && Math.abs(at) <= 8.64e15 ? new Date(at).toISOString() : null;
 }
 
-/** The time alone on the day itself, with its date before that. */
+/** The time of day, with the date if it is not today. */
 export function shortTime(at: number, now: number, locale?: string): string {
   const [then, today] = [new Date(at), new Date(now)];
   const time: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit' };

@@ -7,14 +7,14 @@ import type { MessageTree } from './tree';
 import type { ConversationId, Message, MessageId, MessageState, TurnEvent } from './types';
 import type { Words } from './unsent.svelte';
 
-/** Another model answers than the one that the conversation had. */
+/** The model of the conversation could not answer, and `model` answers instead. */
 export interface Fallback {
   wanted: string;
   reason: string;
   model: string;
 }
 
-/** The conversation that a turn writes in. */
+/** The view of a conversation that a turn changes. */
 export interface TurnPage {
   readonly id: ConversationId;
   readonly words: Words;
@@ -23,25 +23,25 @@ export interface TurnPage {
   shortened: string | null;
   problem: Problem | null;
   readonly gone: boolean;
-  /** What the list of conversations or the context's measure shows may have changed. */
+  /** The list of conversations or the context use may have changed. */
   changed(): void;
-  /** A message keeps the row in which it was shown before it was stored. */
+  /** The stored message keeps the row of the provisional one. */
   sameRow(stored: MessageId, shown: MessageId): void;
   fellBack(fallback: Fallback): void;
-  /** A model has written a reply. */
+  /** This model wrote a reply. */
   answered(model: string): void;
   fail(cause: unknown, retry: (() => void) | null): void;
-  /** How to ask once more for what `turn` asked for; null when there is nothing to ask for. */
+  /** The function that retries `turn`; null if there is nothing to retry. */
   retryOf(turn: Turn): (() => void) | null;
   load(): Promise<void>;
-  /** The turn has ended: another may begin. */
+  /** The turn has ended, so the next one may begin. */
   ended(turn: Turn): void;
 }
 
-/** One turn from its asking to its end: takes the shell's events, and puts what is stored in the place of what is shown. */
+/** One turn from its request to its last event: applies the events of the shell and replaces provisional messages by stored ones. */
 export class Turn {
   readonly stream: Stream;
-  /** How the reply ended; null while there is none that has. */
+  /** The state in which the reply ended; null until then. */
   state: MessageState | null = null;
   private over = false;
 
@@ -57,12 +57,12 @@ export class Turn {
     this.stream.reply = reply ?? provisional(page.id, user?.id ?? base, 'assistant', '');
   }
 
-  /** The shell has not taken the words of this turn. */
+  /** The shell has not stored the message of this turn. */
   get neverStored(): boolean {
     return this.stream.user !== null && isProvisional(this.stream.user);
   }
 
-  /** Runs to the end, once `ready`; false when it was refused or failed. */
+  /** Runs the turn after `ready`; false if it was refused or failed. */
   async run(ready: Promise<unknown>, ask: (onEvent: OnTurnEvent) => Promise<void>): Promise<boolean> {
     return await new Promise((resolve) => {
       const end = (ok: boolean) => {
@@ -120,18 +120,18 @@ export class Turn {
   }
 
   private breakOff(error: Extract<TurnEvent, { event: 'error' }>, end: (ok: boolean) => void): void {
-    // Stopped before it began: nothing went wrong.
+    // Stopped before it began, which is no error.
     if (error.code === 'stopped') return end(true);
     this.keepShownText();
     end(false);
     if (error.code === 'engine_restarted') {
-      // The history knows what was written until then, and the reply can go on from there.
+      // The history has the text up to here, and the reply can be continued.
       this.page.fail({ code: error.code, message: '' }, null);
       void this.page.load();
     } else this.page.fail(error, this.page.retryOf(this));
   }
 
-  /** The shorter branch stands: it is shown, and a reply that follows belongs to it. */
+  /** Shows the shorter branch; a reply that follows is written in it. */
   private takeShorter(messages: Message[]): void {
     const { page, stream } = this;
     const leaf = messages.at(-1);
@@ -145,7 +145,7 @@ export class Turn {
     page.changed();
   }
 
-  /** The shell has stored messages: they take the place of the provisional ones. */
+  /** Stored messages replace the provisional ones. */
   private confirm(user: Message | null, reply: Message | null): void {
     const { page, stream } = this;
     const stored: Message[] = [];
@@ -156,10 +156,10 @@ export class Turn {
       page.words.sent();
     }
     if (reply) {
-      // A reply that goes on begins with what the engine says, which is not always what was shown where it was cut.
+      // The engine may drop text from the end of a reply it continues (half a character), so its text replaces the shown one.
       if (page.tree.get(reply.id) && reply.text !== stream.before) stream.beginAgain(stream.base ?? reply.id, reply.text);
       if (stream.reply && !page.tree.get(reply.id)) page.sameRow(reply.id, stream.reply.id);
-      // While it streams, the text is the stream's.
+      // While the reply streams, its text is read from the stream.
       stored.push({ ...reply, state: 'generating' });
       stream.reply = reply;
       const stayed = page.leaf === stream.base || stream.kind !== 'send' || page.leaf === stream.user?.id;
@@ -179,7 +179,7 @@ export class Turn {
     this.state = event.state;
     const { prefill, prompt_tokens, completion_tokens, ttft_ms, tokens_per_s, restore_ms } = event;
     const reply = page.tree.get(event.message) ?? stream.reply;
-    // A shorter branch in which nothing waited for the model.
+    // The shorter branch ended with a finished reply, so no model ran.
     const nothingWritten = stream.kind === 'shorten' && !stream.started;
     if (prompt_tokens > 0 && event.model !== null) page.answered(event.model);
     if (reply && !nothingWritten) {
@@ -191,7 +191,7 @@ export class Turn {
     page.changed();
   }
 
-  /** A turn that broke off keeps what was shown. */
+  /** After a failure the streamed text stays visible. */
   private keepShownText(): void {
     const { page, stream } = this;
     stream.flush();

@@ -2,10 +2,10 @@ import type { Backend } from '../backend/backend';
 import type { ConversationId, MessageId } from './types';
 
 const QUIET_MS = 300;
-/** A long text is asked for less often: all of it goes to the engine each time. */
+/** Longer texts are sent less often, because each request sends the whole text to the engine. */
 const LONG_CHARS = 32_000;
 const LONG_QUIET_MS = 1000;
-/** In a script without spaces, or in data, a run of characters stands up to its end but for a few. */
+/** A run of characters without spaces (such a script, or data) is read ahead except for its last characters. */
 const RUN_CHARS = 24;
 const RUN_STEP = 8;
 
@@ -21,7 +21,7 @@ export class Typing {
   private place: Place | null = null;
   /** The message in whose editor something was typed last; null for the composer. */
   private typedIn: MessageId | null = null;
-  /** What stands for sure of the text that was asked for last: everything before its last word, or nearly all of a long run. */
+  /** The part of the last request that is unlikely to change: all but the last word, or nearly all of a long run. */
   private asked = '';
 
   constructor(private readonly backend: Backend) {}
@@ -66,8 +66,8 @@ export class Typing {
   }
 }
 
-/** What most likely stands of a text: all before its last word, or a long run but for its end. From the end, since a pattern
- * would walk through every word of a long paste once for each of its letters. */
+/** The part of a text that is unlikely to change: all but its last word, or a long run without its end. Scans from the end: a pattern
+ * would scan every word of a long paste once for each of its characters. */
 function standing(text: string): string {
   let end = text.length;
   while (end > 0 && text.length - end <= RUN_CHARS && !/\s/.test(text[end - 1])) end -= 1;

@@ -3,7 +3,7 @@ import type { ConversationId, MessageId, Unsent } from './types';
 
 /** At most so long what was typed stands in the window alone. */
 const EVERY_MS = 250;
-/** A long text goes through several processes each time it is kept, and is typed into while it does: at most so long. */
+/** Longer texts are kept less often: each save crosses several processes while the person types. */
 const LONG_CHARS = 32_000;
 const LONG_EVERY_MS = 1000;
 
@@ -65,7 +65,7 @@ export class UnsentKeeper {
   }
 }
 
-/** A message that waits until the reply before it has ended. */
+/** A message that is sent when the reply before it has ended. */
 export interface Queued {
   readonly id: number;
   readonly text: string;
@@ -74,9 +74,9 @@ export interface Queued {
 /** What is written in one conversation, or on the blank page, and not sent. */
 export class Words {
   private composed = $state('');
-  /** Messages that are sent one after the other, each when the reply before it has ended. */
+  /** Queued messages, in the order of sending. */
   queue = $state.raw<readonly Queued[]>([]);
-  /** What is on its way to the shell. It stays kept until it is a message. */
+  /** The message on its way to the shell. It stays kept until it is stored. */
   private sending: string | null = null;
   private nextQueued = 1;
   /** Edits that were closed before they were sent, by their message: a word that was written is there when it is opened again. */
@@ -118,7 +118,7 @@ export class Words {
     this.takeOut(text);
   }
 
-  /** What was being sent was refused; what was written after it, typed or waiting, stands after it. */
+  /** The message was refused: it returns in front of the draft or the queue. */
   takeBack(text: string): void {
     this.sending = null;
     if (this.queue.length > 0) this.queue = [this.queued(text), ...this.queue];
@@ -132,7 +132,7 @@ export class Words {
     this.note();
   }
 
-  /** Takes from the composer what waits to be sent. */
+  /** Moves a message from the composer to the queue. */
   enqueue(text: string): void {
     this.queue = [...this.queue, this.queued(text)];
     this.takeOut(text);
@@ -140,7 +140,7 @@ export class Words {
     void this.keeper.keep();
   }
 
-  /** The message that waits longest, on its way now. */
+  /** Takes the oldest message from the queue, to be sent. */
   dequeue(): string | null {
     const [first, ...rest] = this.queue;
     if (!first) return null;
@@ -149,25 +149,25 @@ export class Words {
     return first.text;
   }
 
-  /** Lets one go before the others. */
+  /** Moves a message to the front of the queue. */
   first({ id }: Queued): void {
     this.queue = [...this.queue.filter((one) => one.id === id), ...this.queue.filter((one) => one.id !== id)];
     this.note();
   }
 
-  /** Gives up one that waits. */
+  /** Removes a message from the queue. */
   unqueue({ id }: Queued): void {
     this.queue = this.queue.filter((one) => one.id !== id);
     this.note();
   }
 
-  /** Puts one that waits back into the composer, before what stands there. */
+  /** Moves a queued message back into the composer, in front of the draft. */
   reopen(queued: Queued): void {
     this.unqueue(queued);
     this.draft = joined([queued.text, this.composed]);
   }
 
-  /** Puts back what was given up. */
+  /** Puts a removed message back into the queue. */
   requeue({ text }: Queued): void {
     this.queue = [...this.queue, this.queued(text)];
     this.note();
@@ -181,7 +181,7 @@ export class Words {
     if (this.composed.startsWith(text)) this.composed = this.composed.slice(text.length);
   }
 
-  /** All of it is kept as one text, in the order of its sending: the next window finds it in the composer. */
+  /** Keeps queue and draft as one text, in the order of sending; the next window shows it in the composer. */
   private note(): void {
     this.keeper.note(this.conversation, null, joined([this.sending ?? '', ...this.queue.map((one) => one.text), this.composed]));
   }
@@ -207,7 +207,7 @@ export class Words {
   }
 }
 
-/** Texts one after the other, a line free between them. */
+/** Joins texts with a blank line between them. */
 function joined(texts: readonly string[]): string {
   return texts.filter(Boolean).join('\n\n');
 }

@@ -1,9 +1,9 @@
 import type { Backend } from '../backend/backend';
 
-/** The sizes of text, as browsers step through them. */
+/** The zoom steps of common browsers. */
 const STEPS = [0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3] as const;
 
-/** How large everything is drawn. */
+/** The zoom factor of the window. */
 export class Zoom {
   factor = $state(1);
 
@@ -33,7 +33,7 @@ export class Zoom {
     void this.set(1);
   }
 
-  /** Where it is refused, the size stays as it was. */
+  /** Stays at the old factor if the shell refuses the new one. */
   async set(factor: number): Promise<void> {
     if (factor === this.factor) return;
     const before = this.factor;

@@ -1,5 +1,5 @@
-// Text as search compares it, as `store/src/fold.rs` does: case, diacritics, composed and decomposed, width, and what cannot
-// be seen make no difference. Both are tested with `store/tests/fixtures/search.json`.
+// Text folding for search, by the rules of `store/src/fold.rs`: ignores case, diacritics, composition, width and invisible
+// characters. `store/tests/fixtures/search.json` tests both.
 
 const DROPPED = /[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]/u;
 const UNSEEN = /[\u00ad\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\u{e0000}-\u{e0fff}]/u;
@@ -9,10 +9,10 @@ const UNSPACED = /[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u19ff\u1a20-\u
 const ALIKE: Record<string, string> = { ς: 'σ', ı: 'i', ß: 'ss', '‘': "'", '’': "'", '‛': "'", ʼ: "'", '“': '"', '”': '"', '„': '"', '‟': '"', '‐': '-', '‑': '-' };
 const clusters = new Intl.Segmenter(undefined, { granularity: 'grapheme' });
 
-/** The folded text, and where each of its UTF-16 units comes from. */
+/** The folded text, with the origin of each of its UTF-16 units. */
 export class Folded {
   readonly text: string;
-  /** Of each cluster: where it begins in the folded text, and where it begins and ends in the original. */
+  /** For each cluster: its start in the folded text, and its start and end in the original. */
   private readonly at: number[] = [];
   private readonly from: number[] = [];
   private readonly to: number[] = [];
@@ -43,7 +43,7 @@ export class Folded {
     this.text = text;
   }
 
-  /** The whole characters of the original that a stretch of the folded text comes from. */
+  /** The range of whole characters in the original that a range of the folded text comes from. */
   original(start: number, end: number): [start: number, end: number] {
     return [this.from[this.cluster(start)], this.to[this.cluster(Math.max(end, start + 1) - 1)]];
   }
@@ -80,7 +80,7 @@ function foldCluster(cluster: string): string {
   return folded.normalize('NFC');
 }
 
-/** What is looked for: words, as the search over all conversations has them, or one phrase that may stand inside of words. */
+/** A parsed query: words (search over all conversations), or one phrase that also matches inside of words (find). */
 export interface Sought {
   readonly parts: readonly string[];
   readonly isPhrase: boolean;
@@ -95,7 +95,7 @@ export function soughtPhrase(text: string): Sought {
   return { parts: phrase ? [phrase] : [], isPhrase: true };
 }
 
-/** Where the parts stand in a text, in order, as stretches of the original; whether each of them is there. */
+/** The ranges of all matches in the original, in order, and whether every part of the query matches. */
 export function placesOf(text: string, sought: Sought): { places: [start: number, end: number][]; all: boolean } {
   const folded = new Folded(text);
   const places: [number, number][] = [];
@@ -113,7 +113,7 @@ function phrases(folded: string, phrase: string): [number, number][] {
   return [...folded.matchAll(new RegExp(pattern, 'gu'))].map((match) => [match.index, match.index + match[0].length]);
 }
 
-/** A letter of a script that writes words apart begins and ends at the end of a word; the end of the last word is free. */
+/** Matches whole words where the script separates words; the last word of an unfinished query may match a beginning. */
 function words(folded: string, word: string, unfinished: boolean): [number, number][] {
   const found: [number, number][] = [];
   const chars = [...word];

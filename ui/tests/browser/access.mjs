@@ -1,5 +1,5 @@
-// The window for those who do not see it, or see it otherwise: axe over its main states in both themes, one stop for the list,
-// a way from part to part and from message to message, what is said while a reply is written, colours that the system gives.
+// Accessibility: axe over the main states in both themes, the list as one Tab stop, keyboard navigation between parts and messages,
+// live region announcements of a reply, forced colours.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -7,11 +7,11 @@ import { finished, focused, id, open, replies, send, sendAndWait, users } from '
 
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** What axe calls serious or critical on the page as it stands. */
+/** Fails on every violation that axe rates serious or critical. */
 async function judge(page, what) {
   if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(axe);
   const { found, passed } = await page.evaluate(async () => {
-    // The fade under the header is a pseudo element: for its sake no contrast in the page would be judged.
+    // The fade under the header is a pseudo element; with it, axe judges no contrast in the page.
     const sheet = new CSSStyleSheet();
     sheet.replaceSync('*::before, *::after { content: none !important; }');
     document.adoptedStyleSheets = [sheet];

@@ -1,4 +1,4 @@
-// How the window behaves as a window of the desktop does: what waits, what lies where, what is dropped on it, its own menus.
+// Desktop behaviour of the window: the queue, overlays, dropped files, context menus.
 import assert from 'node:assert/strict';
 import { finished, focused, id, open, replies, send, users } from './steps.mjs';
 
@@ -129,7 +129,7 @@ export const manners = {
 
   'at twice the text the usual window holds the page, the editor and the settings': {
     fake: '',
-    // What 1180 × 780 are at 200 %.
+    // A window of 1180 × 780 at a zoom of 200 %.
     viewport: { width: 590, height: 390 },
     async run(page) {
       await page.keyboard.press('Control+b');
@@ -160,7 +160,7 @@ export const manners = {
       await page.keyboard.type(' And a line more.\n\n\n\n\nEnd.');
       await page.waitForTimeout(200);
       await inView(page, id('edit-save'));
-      // Scrolled within the message, they stay.
+      // Scrolling inside the message keeps its buttons visible.
       await page.locator(id('messages')).evaluate((list) => (list.scrollTop -= 120));
       await page.waitForTimeout(100);
       await inView(page, id('edit-save'));
@@ -238,7 +238,7 @@ export const manners = {
   },
 };
 
-/** All of it is on the screen and under nothing. */
+/** The whole element is inside the viewport and nothing covers it. */
 async function inView(page, selector) {
   const seen = await page.locator(selector).last().evaluate((element) => {
     const { left, right, top, bottom } = element.getBoundingClientRect();

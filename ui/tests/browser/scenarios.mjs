@@ -190,13 +190,13 @@ export const scenarios = {
       const message = page.locator(`${id('message')}:has-text("Question 97:")`);
       const box = await message.boundingBox();
       assert.ok(box.y > 0 && box.y < 300, `at ${box.y}`);
-      // The place is to be seen: the message is outlined and its words are marked.
+      // The match is visible: its message has the focus outline and its words are highlighted.
       assert.equal(await message.evaluate((element) => element === document.activeElement), true);
       assert.notEqual(await message.evaluate((element) => getComputedStyle(element).outlineStyle), 'none');
       const marked = () => page.evaluate(() => [...(CSS.highlights.get('found-here') ?? [])].map(String));
       await page.waitForFunction(() => (CSS.highlights.get('found-here')?.size ?? 0) > 0);
       assert.match((await marked())[0], /part|97/i);
-      // The conversations are there again, and so is the search when it is wanted.
+      // The list is shown again, and the results return when the search field is focused.
       assert.ok((await page.locator(id('conversation-item')).count()) > 1);
       assert.equal(await page.locator(id('search-hit')).count(), 0);
       await page.keyboard.press('Control+k');

@@ -1,8 +1,8 @@
-// The pages with the backend in memory, built anew and served on loopback, and a Chromium beside them; all end with the tests.
+// Builds the pages with the fake backend, serves them on loopback and starts Chromium; all of it ends with the tests.
 import { chromium } from 'playwright-core';
 import { build, preview } from 'vite';
 
-/** Beside `dist`, which is what is shipped and holds no such backend. */
+/** Beside `dist`, the shipped build, which contains no fake. */
 const PAGES = 'dist-fake';
 
 export async function serve() {

@@ -1,4 +1,4 @@
-// How long a key takes in a draft of 300 kB, over the fake: `node tests/browser/typing.mjs`. A measurement, not a test.
+// Measures the time of one key in a draft of 300 kB over the fake: `node tests/browser/typing.mjs`. A measurement, not a test.
 import { launch, serve } from './server.mjs';
 
 const server = await serve();
@@ -25,7 +25,7 @@ try {
       for (let key = 0; key < 60; key += 1) {
         const began = performance.now();
         document.execCommand('insertText', false, 'x');
-        // The layout that the next frame would make.
+        // Forces the layout that the next frame would do.
         node.getBoundingClientRect();
         document.body.offsetHeight;
         times.push(performance.now() - began);

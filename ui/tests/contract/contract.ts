@@ -1,5 +1,5 @@
-// The contract of the backend: what the interface may rely on. The same scenarios run against the backend in memory (vitest) and
-// against the shell with a real model, inside the real window (tests/e2e/contract.rs), so that the one cannot be kinder than the other.
+// The contract of the backend, on which the interface relies. The same scenarios run against the fake (vitest) and against the shell
+// with a real model in the real window (tests/e2e/contract.rs), so that the fake cannot be kinder than the shell.
 import { conversations } from './conversations';
 import { engine } from './engine';
 import type { Scenario } from './harness';

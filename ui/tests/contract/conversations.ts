@@ -110,7 +110,7 @@ export const conversations: Scenario[] = [
         preview: backend.previewEdit(NONE, null, 'x'),
         context: backend.contextUse(NONE),
       });
-      // These are only begun, and nobody waits for what becomes of them.
+      // These commands only begin something, and their outcome is not awaited.
       await backend.openConversation(NONE);
       await backend.warm(NONE);
       await backend.draft(NONE, null, 'half a');

@@ -1,11 +1,11 @@
-// What a scenario is made of. It runs where there is no test runner, in the real window, so that it brings its own assertions.
+// The parts of a scenario. The real window has no test runner, so assertions are defined here.
 import type { Backend, OnTurnEvent } from '../../src/backend/backend';
 import type { ApiError, Conversation, Message, Sampling, TurnEvent } from '../../src/backend/types';
 
-/** What the backend holds when a scenario begins: two models, of which one is loaded; conversations under `PASSPHRASE`; no model at all. */
+/** The state at the start of a scenario: two models with one loaded; conversations encrypted under `PASSPHRASE`; no model. */
 export type Start = 'ready' | 'locked' | 'no_model';
 
-/** A promise of the backend, whichever it is: it asserts nothing of times, and nothing of what a model says. */
+/** A promise of every backend. It asserts no times and no words of a model. */
 export interface Scenario {
   name: string;
   start: Start;
@@ -17,19 +17,19 @@ export const PASSPHRASE = 'open sesame';
 export type Finished = Extract<TurnEvent, { event: 'finished' }>;
 export type ContextFull = Extract<TurnEvent, { event: 'context_full' }>;
 
-/** One turn under way. */
+/** One running turn. */
 export class Turn {
   readonly events: TurnEvent[] = [];
   private readonly waiting = new Set<() => void>();
 
   constructor(ask: (onEvent: OnTurnEvent) => Promise<void>) {
     ask((event) => this.receive(event)).catch((cause: unknown) => {
-      // The window hears of refusals by events; a rejection is the shell's own.
+      // Refusals arrive as events; a rejected promise would be an error of the shell itself.
       this.receive({ event: 'error', code: 'rejected', message: JSON.stringify(cause) });
     });
   }
 
-  /** Resolves when such an event has come, or the turn has ended. */
+  /** Resolves at the first event for which `holds` is true, or when the turn has ended. */
   async until(holds: (event: TurnEvent) => boolean): Promise<void> {
     await new Promise<void>((resolve) => {
       const look = () => {
@@ -72,7 +72,7 @@ export function same(actual: unknown, expected: unknown, what: string): void {
   check(is === should, `${what}: ${is}, and should be ${should}`);
 }
 
-/** Every one of these is refused with this code, as an `ApiError`. */
+/** Asserts that each of these is refused with this code, as an `ApiError`. */
 export async function refused(code: string, asked: Record<string, Promise<unknown>>): Promise<void> {
   for (const [what, promise] of Object.entries(asked)) {
     const outcome = await promise.then(() => 'accepted' as const, (cause: unknown) => cause);
@@ -83,7 +83,7 @@ export async function refused(code: string, asked: Record<string, Promise<unknow
   }
 }
 
-/** Each turn ends with an error event of this code, before anything else. */
+/** Asserts that the only event of each turn is an error with this code. */
 export async function refusedTurns(code: string, asked: Record<string, (onEvent: OnTurnEvent) => Promise<void>>): Promise<void> {
   for (const [what, ask] of Object.entries(asked)) {
     const turn = new Turn(ask);
@@ -92,7 +92,7 @@ export async function refusedTurns(code: string, asked: Record<string, (onEvent:
   }
 }
 
-/** A conversation whose replies are the likeliest ones and short. */
+/** Creates a conversation at temperature 0 with short replies. */
 export async function begin(backend: Backend, change: Partial<Sampling> = {}): Promise<Conversation> {
   const conversation = await backend.createConversation(null, null);
   await likeliest(backend, conversation.id, { max_tokens: 4, ...change });
@@ -118,7 +118,7 @@ export async function message(backend: Backend, id: string, of: string | null): 
   return found;
 }
 
-/** Words that no other scenario says. */
+/** Numbers the results of `word`, so that no two scenarios share one. */
 let said = 0;
 export function word(): string {
   said += 1;

@@ -21,7 +21,7 @@ export const privacy: Scenario[] = [
       await refused('invalid_argument', { 'turning it on again': backend.protect(secret(PASSPHRASE)) });
       await refused('wrong_passphrase', { 'another secret under a wrong one': backend.changeSecret('close sesame', secret('open another')) });
       same((await backend.changeSecret(PASSPHRASE, secret('open another'))).unlocks, 'passphrase', 'changed');
-      // It is open, so that there is nothing to unlock.
+      // The backend is not locked, so unlocking does nothing.
       await backend.unlock('whatever it is');
       await say(backend, id, 'And another.');
       same((await backend.unprotect()).privacy === 'on', false, 'turned off');

@@ -2,10 +2,10 @@ import type { Backend } from '../../src/backend/backend';
 import type { ContextChoice } from '../../src/backend/types';
 import { begin, check, message, messages, refusedTurns, same, say, Turn, type ContextFull, type Scenario } from './harness';
 
-/** Longer than the context of any model here. */
+/** Longer than the context of either model. */
 const TOO_LONG = 'bread or tea or '.repeat(2600);
 
-/** A conversation that holds one message that is too long, and how that was said. */
+/** A conversation with one message that is too long, and the event that reported it. */
 async function tooLong(backend: Backend): Promise<{ id: string; full: ContextFull; turn: Turn }> {
   const { id } = await begin(backend);
   const turn = new Turn((onEvent) => backend.sendMessage(id, null, TOO_LONG, onEvent));
@@ -18,7 +18,7 @@ async function fullOf(turn: Turn): Promise<ContextFull> {
   return last;
 }
 
-/** Whether more memory could be had depends on the machine. */
+/** Drops `larger_context`, which depends on the memory of the machine. */
 function elsewhere(choices: readonly ContextChoice[]): ContextChoice[] {
   return choices.filter((choice) => choice !== 'larger_context');
 }
@@ -54,7 +54,7 @@ export const room: Scenario[] = [
     async run(backend) {
       const { id } = await tooLong(backend);
       const full = await fullOf(new Turn((onEvent) => backend.sendMessage(id, null, 'Say one word.', onEvent)));
-      // What does not fit cannot be summarised either.
+      // A turn that does not fit cannot be summarised either.
       same(elsewhere(full.choices), ['drop_oldest', 'stop'], 'what can be done');
       const turn = new Turn((onEvent) => backend.shorten(id, 'drop_oldest', onEvent));
       const last = await turn.finished();
@@ -126,7 +126,7 @@ export const room: Scenario[] = [
       check(long.at_least && long.of > long.limit, JSON.stringify(long));
       const beginning = await backend.previewBeginning('Be kind.', 'Say one word.');
       check(!beginning.at_least && beginning.limit === fitting.limit, JSON.stringify(beginning));
-      // Not compared with what has none: a template may have a system prompt of its own.
+      // Compared with another system prompt and not with none: a chat template may have a default one.
       const longer = await backend.previewBeginning('Be kind. '.repeat(9), 'Say one word.');
       check(longer.of > beginning.of, `${JSON.stringify(longer)} after ${JSON.stringify(beginning)}`);
       check((await backend.previewBeginning('', TOO_LONG)).at_least, 'a beginning that does not fit');

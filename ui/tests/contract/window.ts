@@ -1,5 +1,5 @@
-// Runs the contract in the page of the real window, into which the test puts this file once it is built: it is no part of the
-// application. The test reads `__contract` from time to time.
+// Runs the contract in the page of the real window. The test builds this file and injects it: it is no part of the application.
+// The test polls `__contract`.
 import { tauriBackend } from '../../src/backend/tauri';
 import { contract } from './contract';
 import type { Start } from './harness';
@@ -8,7 +8,7 @@ const LONGEST_MS = 120_000;
 
 interface Outcome {
   name: string;
-  /** Why it does not hold; null when it does. */
+  /** The reason of a failure; null if the scenario holds. */
   problem: string | null;
   ms: number;
 }

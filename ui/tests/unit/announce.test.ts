@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Announcer } from '../../src/state/announce';
 
-/** What is said of a text that comes letter by letter. */
+/** The announcements of a text that arrives character by character. */
 function spokenLines(text: string, state: 'complete' | 'stopped' = 'complete'): string[] {
   const announcer = new Announcer();
   const lines: string[] = [];

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 
-/** Prints the modules that a build of the mode in its argument holds. In a process of its own: what a test runs in is no production. */
+/** Prints the modules of a build in the mode of its argument. A separate process, because vitest does not run in production mode. */
 const BUILD = `
 import { build } from 'vite';
 const { output } = await build({ mode: process.argv[1], logLevel: 'silent', build: { write: false } });

@@ -6,7 +6,7 @@ import { soughtWords } from '../../src/words/fold';
 
 vi.mock('../../src/state/context', () => ({ useApp: () => ({ openLink: vi.fn() }) }));
 vi.mock('../../src/state/clipboard', () => ({ writeClipboard: vi.fn(async () => true) }));
-// The sanitiser needs a real browser: the browser tests run it.
+// The sanitiser needs a real DOM; the browser tests cover it.
 vi.mock('dompurify', () => ({ default: { sanitize: (html: string) => html } }));
 
 const lines = (count: number) => Array.from({ length: count }, (_, at) => `line(${at});`).join('\n');

@@ -1,4 +1,4 @@
-// Keys of an input method, as browsers tell them: `isComposing`, or in WebKit only the number 229.
+// Key events of an input method: browsers set `isComposing`, WebKit only keyCode 229.
 import { readdirSync, readFileSync } from 'node:fs';
 import { fireEvent, render, screen, waitFor } from '@testing-library/svelte';
 import { expect, test } from 'vitest';
@@ -19,7 +19,7 @@ async function show(options = 'fast'): Promise<App> {
   return app;
 }
 
-/** Presses every key on everything that can have the focus, and counts what any handler took. */
+/** Presses every key on every focusable element and returns the events that a handler consumed. */
 function pressAll(form: KeyboardEventInit): string[] {
   const taken: string[] = [];
   const targets = [...document.querySelectorAll<HTMLElement>('button, input, textarea, select, summary, [tabindex]'), document.body];
@@ -92,7 +92,7 @@ test('no handler looks for keys before the guard does', () => {
   const folder = 'src/components/';
   for (const file of readdirSync(folder)) {
     const text = readFileSync(folder + file, 'utf8');
-    // The guard comes first of all in the window; another that listens on the way down could come before it.
+    // The guard must be the first capture listener of the window; a second one could run before it.
     if (/onkeydowncapture|'keydown',[^)]*true\)/.test(text)) expect(file).toBe('Root.svelte');
     expect(/'key(?:press|up)'|onkey(?:press|up)/.test(text), file).toBe(false);
   }

@@ -1,4 +1,4 @@
-// Contrasts as WCAG counts them, from the colours the interface is made of: 4.5 : 1 for words, 3 : 1 for what is seen and used.
+// WCAG contrast of the design tokens: 4.5 : 1 for text, 3 : 1 for borders and controls.
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 
@@ -36,7 +36,7 @@ for (const [name, theme] of Object.entries(THEMES)) {
 
   test(`borders of fields, focus and warmth are seen, ${name}`, () => {
     for (const ground of GROUNDS) for (const part of ['edge', 'soft']) expect(contrast(theme[part], theme[ground]), `${part} on ${ground}`).toBeGreaterThanOrEqual(3);
-    // Restored and reused on what is cold; a gap of the page parts them from one another.
+    // Reused and restored tokens against cold ones; a gap in the page colour separates them from each other.
     for (const part of ['ember', 'ember-mid']) for (const ground of ['cold', 'page', 'raised']) expect(contrast(theme[part], theme[ground]), `${part} on ${ground}`).toBeGreaterThanOrEqual(3);
     expect(contrast(theme.faint, theme.cold), 'computed on cold').toBeGreaterThanOrEqual(3);
     expect(contrast(theme.page, theme.soft), 'the mark in a checked box').toBeGreaterThanOrEqual(3);

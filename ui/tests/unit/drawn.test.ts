@@ -5,7 +5,7 @@ import { parseOptions } from '../../src/backend/fake/options';
 import Root from '../../src/components/Root.svelte';
 import { App } from '../../src/state/app.svelte';
 
-/** What stands on the page when it says that it is drawn. */
+/** The content of the page at the moment it reports that it is drawn. */
 async function shown(options: string, change: (backend: FakeBackend) => void = () => undefined): Promise<{ ids: string[]; app: App }> {
   const backend = new FakeBackend(parseOptions(options));
   change(backend);

@@ -1,7 +1,9 @@
+import { fireEvent, render, screen, waitFor } from '@testing-library/svelte';
 import { expect, test, vi } from 'vitest';
 import { FakeBackend } from '../../src/backend/fake/fake';
 import { parseOptions } from '../../src/backend/fake/options';
 import { wholeText, wholeTexts } from '../../src/backend/text';
+import Root from '../../src/components/Root.svelte';
 import { App } from '../../src/state/app.svelte';
 import { takeFiles } from '../../src/state/files';
 
@@ -65,6 +67,54 @@ test('odd text from the clipboard is taken with a word, and is the message that 
   await app.send();
   const { messages } = await backend.getConversation(app.open!.id);
   expect(messages.some((message) => message.text === 'brief \ufffd and more')).toBe(true);
+});
+
+const ODD = { target: { value: 'a\ud83d b\0' } };
+const WHOLE = 'a\ufffd b\ufffd';
+
+/** The window with the settings of the first conversation. */
+async function showSettings() {
+  const { app, backend } = await start();
+  const { id } = app.conversations[0];
+  await app.openConversation(id);
+  app.settingsOpen = true;
+  render(Root, { app });
+  return { app, stored: async () => (await backend.getConversation(id)).conversation };
+}
+
+const isReplacementSaid = (app: App) => app.toasts.list.length === 1 && app.toasts.list[0].text.includes('replaced');
+
+test('odd text in a title is replaced with a word', async () => {
+  const { app, backend } = await start();
+  const { id } = app.conversations[0];
+  await app.rename(id, ODD.target.value);
+  expect([app.conversations[0].title, (await backend.getConversation(id)).conversation.title]).toEqual([WHOLE, WHOLE]);
+  expect(isReplacementSaid(app)).toBe(true);
+});
+
+test('odd text in a system prompt is replaced with a word', async () => {
+  const { app, stored } = await showSettings();
+  const field = screen.getByTestId<HTMLTextAreaElement>('system-prompt');
+  await fireEvent.input(field, ODD);
+  expect([field.value, isReplacementSaid(app)]).toEqual([WHOLE, true]);
+  await fireEvent.change(field);
+  await waitFor(async () => expect((await stored()).system_prompt).toBe(WHOLE));
+  expect(isReplacementSaid(app), 'said once').toBe(true);
+});
+
+test('odd text in a stop string is replaced with a word', async () => {
+  const { app, stored } = await showSettings();
+  const field = screen.getByLabelText<HTMLTextAreaElement>('Stop strings');
+  await fireEvent.change(field, ODD);
+  await waitFor(async () => expect((await stored()).sampling.stop).toEqual([WHOLE]));
+  expect([field.value, isReplacementSaid(app)]).toEqual([WHOLE, true]);
+});
+
+test('odd text in the search is replaced with a word', async () => {
+  const { app } = await showSettings();
+  const field = screen.getByTestId<HTMLInputElement>('search');
+  await fireEvent.input(field, ODD);
+  expect([field.value, app.search.text, isReplacementSaid(app)]).toEqual([WHOLE, WHOLE, true]);
 });
 
 test('clearing the cache says what was freed, and what went wrong', async () => {

@@ -30,7 +30,7 @@ test('the page finds the words that the history finds, in every script', () => {
   }
 });
 
-/** Places that touch are one mark in a snippet. */
+/** Joins ranges that touch: a snippet shows them as one mark. */
 function merged(places: [number, number][]): [number, number][] {
   const joined: [number, number][] = [];
   for (const [start, end] of places) {

@@ -84,7 +84,7 @@ test('a key opens the menu of what has the focus, Escape closes it, and the focu
   await fireEvent.keyDown(composer, { key: 'F10', shiftKey: true });
   expect(shown()).toEqual(['cut', 'copy', 'paste', 'select-all']);
   expect((document.activeElement as HTMLElement).dataset.command).toBe('paste');
-  // The webview's own event for the key comes to what has the focus by then.
+  // The webview then sends its own `contextmenu` event to the focused element.
   await fireEvent.contextMenu(document.activeElement as HTMLElement);
   expect(shown()).toEqual(['cut', 'copy', 'paste', 'select-all']);
   await fireEvent.keyDown(document.activeElement as HTMLElement, { key: 'Escape' });

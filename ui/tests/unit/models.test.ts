@@ -16,7 +16,7 @@ async function begin(options: string): Promise<{ app: App; backend: FakeBackend 
   return { app, backend };
 }
 
-/** The window, with the first conversation open. */
+/** Renders the window with the first conversation open. */
 async function show(options: string): Promise<{ app: App; backend: FakeBackend; chat: Chat }> {
   const backend = new FakeBackend(parseOptions(options));
   const app = new App(backend);

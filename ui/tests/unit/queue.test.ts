@@ -21,7 +21,7 @@ async function write(app: App, text: string): Promise<void> {
   await app.send();
 }
 
-/** A reply that is being written. */
+/** Begins a reply and waits until it streams. */
 async function begin(app: App, chat: Chat, text = 'Tell me about bread.'): Promise<void> {
   app.write(text);
   void app.send();

@@ -1,4 +1,4 @@
-// Markdown in scripts without spaces, with wide marks, and what else must be set as it was meant.
+// Markdown in scripts without spaces and with full-width punctuation, and text that only resembles Markdown.
 import { expect, test, vi } from 'vitest';
 import { MarkdownBlocks } from '../../src/markdown/blocks';
 

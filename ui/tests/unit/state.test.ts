@@ -139,7 +139,7 @@ test('a reply that goes on begins with what the engine says, not with what was s
   const { app, backend } = await start('fast');
   const chat = await openFirst(app);
   for (const cut of ['Half a \ufffd', '\ufffd']) {
-    Object.assign(backend['message'](chat.id, chat.rows.at(-1)!.message.id), { text: cut, state: 'stopped' });
+    Object.assign(backend.history.message(chat.id, chat.rows.at(-1)!.message.id), { text: cut, state: 'stopped' });
     await chat.load();
     expect(chat.rows.at(-1)?.message.text).toBe(cut);
     await chat.continueReply(chat.rows.at(-1)!.message);
@@ -327,8 +327,8 @@ test('a turn waits for settings that are on their way', async () => {
 test('an export is copied or saved, and says so', async () => {
   const { app } = await start('');
   const chat = await openFirst(app);
-  await app.saveConversation(chat.id, 'json');
+  await app.export.saveConversation(chat.id, 'json');
   expect(app.toasts.list.at(-1)?.text).toBe('Saved to /home/you/Why bread needs steam.json');
-  await app.saveConversation('gone', 'json');
+  await app.export.saveConversation('gone', 'json');
   expect(app.problem?.code).toBe('conversation_missing');
 });

@@ -32,7 +32,7 @@ test('what is typed is read ahead once the typing rests', () => {
 
 test('a long word without a space, as pasted keys and data have it, holds nothing up', () => {
   app.write(`${'x'.repeat(60_000)} and`);
-  // The clock of the page stands still while timers are faked.
+  // Fake timers also fake the clock.
   const began = vi.getRealSystemTime();
   vi.advanceTimersByTime(1000);
   expect(drafts().length).toBe(1);
@@ -45,7 +45,7 @@ test('a script without spaces is asked for as it grows', () => {
     app.write(text.slice(0, end));
     vi.advanceTimersByTime(300);
   }
-  // Nearly all of it, every few characters, and not at each.
+  // Nearly the whole text is read ahead, in steps of several characters.
   expect(drafts().at(-1)!.length).toBeGreaterThan(text.length - 16);
   expect(drafts().length).toBeGreaterThan(text.length / 16);
   expect(drafts().length).toBeLessThan(text.length / 4);

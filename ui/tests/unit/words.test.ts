@@ -80,7 +80,7 @@ test('what is wrong with a model file is named for what it is', () => {
   const codes = ['model_file_missing', 'model_unreadable', 'model_not_a_file', 'model_empty', 'model_not_gguf', 'model_incomplete', 'model_part', 'model_projector', 'model_draft', 'model_adapter', 'model_unsupported', 'model_broken', 'model_changing'];
   const said = codes.map((code) => problemOf({ code, message: '' }, false));
   expect(new Set(said.map(({ title }) => title)).size).toBe(codes.length);
-  // Nobody fetches five gigabytes again for a wrong path, or for a kind of model that cannot be run.
+  // Advice to download a file of gigabytes again is wrong for a wrong path and for an unsupported model.
   const fetching = said.filter(({ advice }) => /fetch it again/i.test(advice)).map(({ code }) => code);
   expect(fetching).toEqual(['model_empty', 'model_incomplete', 'model_broken']);
 });

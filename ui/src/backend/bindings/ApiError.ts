@@ -5,7 +5,7 @@
  */
 export type ApiError = { 
 /**
- * `model_missing`, another `model_…` (what its file is), `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
+ * `model_missing`, another `model_…` (the kind of its file), `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
  * `invalid_argument`, `no_summary`, `locked`, `wrong_passphrase`, `keychain`, `disk_full`, `read_only`, `storage` or `internal`.
  */
 code: string, 

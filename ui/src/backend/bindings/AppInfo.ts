@@ -9,7 +9,7 @@ export type AppInfo = {
  */
 version: string, 
 /**
- * What computes the loaded model, or would compute one, by its own name.
+ * The name of the processor or GPU that computes the loaded model, or would compute one.
  */
 device: string, 
 /**

@@ -10,7 +10,7 @@ export type ContextUse = {
  */
 used: number, 
 /**
- * `used` is a lower bound: counting ended when it was clear that they do not fit.
+ * `used` is a lower bound: counting stopped when the limit was exceeded.
  */
 at_least: boolean, 
 /**

@@ -13,7 +13,7 @@ name: string,
  */
 path: string, 
 /**
- * Architecture; of a file that cannot be used, what it is in a few words.
+ * Architecture; for an unusable file its kind in a few words.
  */
 architecture: string, 
 /**
@@ -21,11 +21,11 @@ architecture: string,
  */
 usable: boolean, 
 /**
- * Why it cannot be used, in one sentence that says what to do.
+ * Why it cannot be used and what to do, in one sentence.
  */
 problem: string | null, 
 /**
- * What is not as the file means it, though it can be used: its chat template.
+ * Why the model is not used exactly as its file asks: a chat template that cannot be used.
  */
 warning: string | null, 
 /**
@@ -37,10 +37,10 @@ file_bytes: number,
  */
 loaded: boolean, 
 /**
- * Whether it answers where a conversation has no model of its own.
+ * Whether it is the default, which answers in conversations without a model of their own.
  */
 is_default: boolean, 
 /**
- * Whether it was added by path; else it lies in the models folder.
+ * Whether it was added by path; otherwise it is in the models folder.
  */
 added: boolean, };

@@ -5,11 +5,11 @@ import type { Mark } from "./Mark";
 import type { MessageId } from "./MessageId";
 
 /**
- * What [`History::search`](crate::History::search) found.
+ * A hit of [`History::search`](crate::History::search).
  */
 export type SearchHit = { 
 /**
- * What holds the words.
+ * The kind of the hit.
  */
 kind: HitKind, 
 /**
@@ -17,7 +17,7 @@ kind: HitKind,
  */
 conversation: ConversationId, 
 /**
- * The message; none if the title holds the words.
+ * The message; none for a hit in the title.
  */
 message: MessageId | null, 
 /**
@@ -25,10 +25,10 @@ message: MessageId | null,
  */
 title: string, 
 /**
- * The words around the match in one line, plain text; of a title, its beginning.
+ * Plain text around the match, in one line; for a title its beginning.
  */
 snippet: string, 
 /**
- * Where in the snippet the words are that were looked for, in order.
+ * The matches in the snippet, in order.
  */
 marks: Array<Mark>, };

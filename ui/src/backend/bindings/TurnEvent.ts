@@ -20,11 +20,11 @@ user: Message | null,
  */
 reply: Message | null, } | { "event": "model_fallback", 
 /**
- * The model that was wanted.
+ * The conversation's model until now.
  */
 wanted: string, 
 /**
- * Stable code of why it cannot be used.
+ * Stable error code of the reason.
  */
 code: string, 
 /**
@@ -88,7 +88,7 @@ text: string, } | { "event": "finished",
  */
 message: MessageId, 
 /**
- * The model that wrote it; absent where none did.
+ * The model that wrote it; absent for an edited reply.
  */
 model: string | null, 
 /**
@@ -132,11 +132,11 @@ message: MessageId | null,
  */
 needed_tokens: number, 
 /**
- * `needed_tokens` is a lower bound: counting ended when it was clear that they do not fit.
+ * `needed_tokens` is a lower bound: counting stopped when the limit was exceeded.
  */
 at_least: boolean, 
 /**
- * What alone takes more than there is room for, so that nothing else can be left out for it.
+ * The part that exceeds the context by itself, so that leaving out other messages does not help.
  */
 too_long: TooLong | null, 
 /**

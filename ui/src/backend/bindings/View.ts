@@ -2,14 +2,14 @@
 import type { ConversationId } from "./ConversationId";
 
 /**
- * What a window begins with.
+ * The state in which the window opens.
  */
 export type View = { 
 /**
- * How large everything is drawn; 1 is the usual size.
+ * Zoom factor; 1 is the normal size.
  */
 zoom: number, 
 /**
- * The conversation that was looked at last; none if that was the blank page.
+ * The conversation that was open last; none for the blank page.
  */
 conversation: ConversationId | null, };
