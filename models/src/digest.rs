@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::stamp::Stamp;
 
-/// BLAKE3 digests of files by path, valid while the file's stamp stays the same: size, times, file index and sampled pages. Kept
-/// in a small JSON file, or in memory only. The file is a cache: unreadable, of another version or changed by hand means empty,
-/// a failed write is only logged.
+/// BLAKE3 digests of files by path, valid while the file's stamp stays the same: size, times, file index and sampled
+/// pages. Kept in a small JSON file, or in memory only. The file is a cache: if it is unreadable, of another version or
+/// edited by hand, it counts as empty; a failed write is only logged.
 #[derive(Debug)]
 pub struct DigestCache {
     path: Option<PathBuf>,
     entries: Mutex<BTreeMap<PathBuf, Entry>>,
 }
 
-/// Raised when what a stamp holds changes: entries of another version are none.
+/// Raised when the fields of a stamp change; entries of another version are ignored.
 const VERSION: u32 = 2;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -35,7 +35,8 @@ struct Entry {
     stamp: Stamp,
     /// Lower-case hexadecimal.
     digest: String,
-    /// BLAKE3 of path, stamp and digest: what was edited, or stands under another name, is nothing that was ever seen.
+    /// BLAKE3 of path, stamp and digest. An entry that was edited or moved to another path fails the check and is
+    /// ignored.
     check: String,
 }
 
@@ -143,7 +144,7 @@ mod tests {
     }
 
     impl Bench {
-        /// With a file of this content that has settled, whatever the clock says.
+        /// Creates a file with this content and an old modification time, so that its stamp counts as settled.
         fn new(content: &[u8]) -> Bench {
             let bench = Bench {
                 dir: tempfile::tempdir().unwrap(),
@@ -160,7 +161,7 @@ mod tests {
             self.dir.path().join("digests.json")
         }
 
-        /// Writes it in place and sets its time to a fixed one.
+        /// Writes the file in place and sets its modification time to a fixed value.
         fn write(&self, content: &[u8]) {
             std::fs::write(self.file(), content).unwrap();
             let file = File::options().write(true).open(self.file()).unwrap();
@@ -172,7 +173,7 @@ mod tests {
             Stamp::of(&File::open(self.file()).unwrap(), &[]).unwrap()
         }
 
-        /// What a cache says that has kept `digest` under `stamp`.
+        /// The file's digest from a cache that stored `digest` under `stamp` and whose JSON was changed by `edit`.
         fn kept(
             &self,
             stamp: Stamp,
@@ -199,7 +200,7 @@ mod tests {
         *blake3::hash(content).as_bytes()
     }
 
-    /// A digest that no content has: proof that it was remembered.
+    /// A digest of no real content: if it is returned, it came from the cache.
     const KEPT: [u8; 32] = [0xab; 32];
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         let old = bench.stamp();
         content[9 * PAGE as usize + 5] ^= 1;
         bench.write(&content);
-        // As on a file system that has neither change times nor file numbers.
+        // Like a file system without change times and file indexes.
         let forged = Stamp {
             attributes: bench.stamp().attributes,
             ..old
@@ -253,7 +254,7 @@ mod tests {
     fn a_file_changed_just_now_is_not_remembered() {
         let bench = Bench::new(b"one");
         assert_eq!(bench.digest(), of(b"one"));
-        // Its time is old; when it was changed the system knows better.
+        // The modification time is old, but the change time is recent.
         assert!(!bench.json().exists());
     }
 }

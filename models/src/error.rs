@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong between a model file and its logits. The variants that are of a file say what it is, each with a code of
-/// its own: who sees one knows what to do next.
+/// Errors between a model file and its logits. Each kind of unusable file has a variant and a code of its own, so that
+/// the message can say what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no model file at this path.
@@ -12,7 +12,7 @@ pub enum Error {
     Missing {
         /// Where it was looked for.
         path: PathBuf,
-        /// A link is there, and what it points to is not.
+        /// The path is a symbolic link whose target does not exist.
         is_link: bool,
     },
     /// The file could not be read.
@@ -23,34 +23,34 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A folder, or something else that is no file.
+    /// The path is a folder, or another thing that is not a regular file.
     #[error("{} is not a file but a {what}; choose a GGUF file", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What is there.
+        /// Kind of the thing at the path.
         what: &'static str,
     },
-    /// Nothing is in it.
+    /// The file is empty.
     #[error("{} is empty; fetch it again", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A file of another kind.
+    /// The file is not a GGUF file.
     #[error("{} is not a GGUF file but {what}; choose a GGUF file of the model", path.display())]
     NotGguf {
         /// The file.
         path: PathBuf,
-        /// What it looks like, with its article.
+        /// The file type that its first bytes suggest, with its article.
         what: &'static str,
     },
-    /// The file ends before its content does.
+    /// The file is truncated.
     #[error("{} is incomplete: {reason}; wait for its download to end, or fetch it again", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// Where it ends.
+        /// Where the file ends.
         reason: String,
     },
     /// One file of a model that was split into several.
@@ -61,12 +61,12 @@ pub enum Error {
     Part {
         /// The file.
         path: PathBuf,
-        /// Which part it is, from 1 on.
+        /// Number of this part, counted from 1.
         number: u64,
-        /// How many there are.
+        /// Number of parts.
         count: u64,
     },
-    /// What lets a model see or hear, without the model.
+    /// A multimodal projector (vision or audio) without its language model.
     #[error(
         "{} is a projector, which turns pictures or sound into what a model reads, and no model by itself; choose the model that it came with",
         path.display()
@@ -75,7 +75,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A model that only guesses ahead of another.
+    /// A draft model for speculative decoding, which cannot run alone.
     #[error(
         "{} is a draft model ({name}), which only guesses ahead of another model; choose the model that it is meant for",
         path.display()
@@ -86,7 +86,7 @@ pub enum Error {
         /// Its architecture.
         name: String,
     },
-    /// A change to a model's weights, without the model.
+    /// An adapter (LoRA) without its base model.
     #[error(
         "{} is an adapter (LoRA), which changes a model and is none by itself; choose a model that has it merged in",
         path.display()
@@ -95,7 +95,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A model of a family that Reprise does not run.
+    /// An architecture that Reprise does not support.
     #[error(
         "{} cannot be used: its architecture is {name:?}; supported are llama, qwen2 and qwen3",
         path.display()
@@ -103,7 +103,7 @@ pub enum Error {
     Architecture {
         /// The file.
         path: PathBuf,
-        /// As named in the file.
+        /// The architecture's name in the file.
         name: String,
     },
     /// The file is broken.
@@ -122,7 +122,7 @@ pub enum Error {
         /// What is not supported, by name.
         reason: String,
     },
-    /// The file was written while it was read.
+    /// The file was modified while it was read.
     #[error(
         "{} changed while it was being loaded; wait until nothing writes it, then load it again",
         path.display()
@@ -134,7 +134,7 @@ pub enum Error {
     /// The chat template cannot render the conversation.
     #[error("the model's chat template cannot render this conversation: {0}")]
     Template(String),
-    /// Nobody wants it any more.
+    /// Tokenizing was interrupted.
     #[error("tokenizing was stopped")]
     Interrupted,
     /// The caller's tokens, offset, pool and block table do not fit together.
@@ -149,7 +149,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Stable code to branch on.
+    /// Stable error code that callers branch on.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "model_file_missing",
@@ -171,7 +171,7 @@ impl Error {
         }
     }
 
-    /// What the file is, in a few words, for a list of files.
+    /// Short description of the file for a list of models.
     pub fn label(&self) -> String {
         match self {
             Self::Missing { is_link: true, .. } => "link to a file that is gone".into(),
@@ -193,7 +193,7 @@ impl Error {
         }
     }
 
-    /// What the system said of a path.
+    /// An I/O error at a path.
     pub(crate) fn of_path(path: &Path, source: std::io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {

@@ -1,6 +1,6 @@
-//! How far a text is tokenized.
+//! Bounds on tokenizing a text.
 
-/// Bounds that are looked at between two pieces of a text: a number of tokens, and whether it is still wanted.
+/// Bounds that are checked between two pieces of a text: a maximum number of tokens, and an interrupt.
 pub struct Extent<'a> {
     tokens_left: usize,
     is_used_up: bool,
@@ -8,7 +8,7 @@ pub struct Extent<'a> {
 }
 
 impl<'a> Extent<'a> {
-    /// All of it, however long that takes.
+    /// No bounds.
     pub fn whole() -> Extent<'static> {
         Extent {
             tokens_left: usize::MAX,
@@ -17,7 +17,7 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// At most so many tokens, for as long as `go_on` says so.
+    /// At most `most_tokens` tokens, and only while `go_on` returns true.
     pub fn new(most_tokens: usize, go_on: &'a mut dyn FnMut() -> bool) -> Extent<'a> {
         Extent {
             tokens_left: most_tokens,
@@ -26,24 +26,24 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// Whether there were more tokens than it holds. What came of them is a beginning.
+    /// Whether the text had more tokens than the maximum; the tokens are then only a prefix.
     pub fn is_used_up(&self) -> bool {
         self.is_used_up
     }
 
-    /// How many more tokens it holds.
+    /// Number of tokens left until the maximum.
     pub fn tokens_left(&self) -> usize {
         self.tokens_left
     }
 
-    /// Counts tokens that were added. False once there are too many.
+    /// Counts tokens that were added. False once they exceed the maximum.
     pub(crate) fn take(&mut self, num_tokens: usize) -> bool {
         self.is_used_up |= num_tokens > self.tokens_left;
         self.tokens_left = self.tokens_left.saturating_sub(num_tokens);
         !self.is_used_up
     }
 
-    /// Whether it is still wanted.
+    /// False when tokenizing is to be interrupted.
     pub(crate) fn is_wanted(&mut self) -> bool {
         self.go_on.as_mut().is_none_or(|go_on| go_on())
     }

@@ -1,8 +1,8 @@
-//! What a file is that is not one whole GGUF file, as far as its name and its first bytes tell.
+//! Recognizes files that are not one whole GGUF file by their name and their first bytes.
 
 use std::path::Path;
 
-/// What a file looks like whose first bytes these are, with its article; none for GGUF, or the beginning of it.
+/// The file type that begins with these bytes, with its article; `None` for GGUF or a prefix of its magic number.
 pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     let begins = |magic: &[u8]| head.starts_with(magic);
     if begins(b"GGUF") || b"GGUF".starts_with(head) {
@@ -17,7 +17,7 @@ pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     if begins(b"7z\xbc\xaf") || begins(b"Rar!") {
         return Some("an archive, to be unpacked first");
     }
-    // Their magic numbers, written little endian.
+    // The magic numbers of the older formats (GGML, GGMF, GGJT, GGLA), little endian.
     if [b"lmgg", b"fmgg", b"tjgg", b"algg"]
         .iter()
         .any(|m| begins(*m))
@@ -36,12 +36,12 @@ pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     if begins(b"\x89HDF") {
         return Some("an HDF5 file");
     }
-    // Length of a JSON header, and the header.
+    // safetensors: the length of a JSON header, then the header.
     if head.len() > 9 && head[8] == b'{' && matches!(head[5..8], [0, 0, 0]) {
         return Some("a safetensors file, which has to be converted");
     }
     let text = std::str::from_utf8(head).or_else(|error| {
-        // A character may be cut at the end of the head.
+        // The head may end inside a character.
         std::str::from_utf8(&head[..error.valid_up_to()]).map(|text| {
             if head.len() - text.len() < 4 {
                 text

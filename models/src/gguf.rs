@@ -14,14 +14,14 @@ use crate::foreign;
 use crate::header::{self, Flaw};
 use crate::stamp::PAGE;
 
-/// Bytes that tell what a file is.
+/// Bytes at the beginning of a file that are read to recognize its type.
 const HEAD_BYTES: usize = 512;
 
 /// An open model file. Nothing is copied until a tensor is used.
 pub(crate) struct GgufFile {
     path: PathBuf,
     map: Mmap,
-    /// What is mapped, whatever the path names by now.
+    /// The mapped file, even if the path now names another one.
     file: File,
     content: Content,
 }
@@ -39,7 +39,7 @@ impl GgufFile {
         let read = |source| Error::of_path(path, source);
         let metadata = std::fs::metadata(path).map_err(read)?;
         if !metadata.is_file() {
-            // Not even opened: a pipe would be waited for.
+            // Checked before opening, since opening a pipe would block.
             let what = match metadata.is_dir() {
                 true => "folder",
                 false => "device or a pipe",
@@ -76,10 +76,10 @@ impl GgufFile {
         Ok(file)
     }
 
-    /// Refuses what is no whole model, whatever is in it.
+    /// Refuses GGUF files that are not a whole model: parts, projectors, draft models and adapters.
     fn check_kind(&self) -> Result<()> {
         let path = || self.path.clone();
-        // Counted from 0 in the file, from 1 in its name.
+        // The file counts parts from 0, its name from 1.
         let count = self.number("split.count")?.unwrap_or(1);
         if count > 1 {
             let number = self.number("split.no")?.unwrap_or(0).saturating_add(1);
@@ -104,14 +104,14 @@ impl GgufFile {
         }
     }
 
-    /// The file that is mapped, whatever its path names by now.
+    /// The mapped file, even if its path now names another one.
     pub(crate) fn opened(&self) -> &File {
         &self.file
     }
 
-    /// A position in every tensor, each somewhere else in it, to tell weights apart that differ in any of them.
+    /// One sampled position in each tensor, at a varying place, so that a change of any tensor can be noticed.
     pub(crate) fn pages(&self) -> Vec<u64> {
-        /// Keeps the sample small, whatever the file claims.
+        /// Bounds the sample, whatever number of tensors the file claims.
         const MOST: usize = 1024;
         let mut tensors: Vec<_> = self.content.tensor_infos.values().collect();
         tensors.sort_by_key(|info| info.offset);
@@ -119,7 +119,7 @@ impl GgufFile {
         let pages = tensors.iter().step_by(step).enumerate().map(|(i, info)| {
             let dtype = info.ggml_dtype;
             let bytes = (info.shape.elem_count() / dtype.block_size() * dtype.type_size()) as u64;
-            // Spread by the golden ratio.
+            // The golden ratio spreads the positions evenly.
             let part = u128::from((i as u32).wrapping_mul(0x9e37_79b9));
             let inside = (u128::from(bytes.saturating_sub(PAGE)) * part) >> 32;
             self.content.tensor_data_offset + info.offset + inside as u64
@@ -317,7 +317,7 @@ impl GgufFile {
         }
     }
 
-    /// One of a list of texts, if it is there.
+    /// One element of an array of strings, if it exists.
     pub(crate) fn text_at(&self, key: &str, index: usize) -> Option<&str> {
         match self.value(key)? {
             Value::Array(values) => match values.get(index)? {
@@ -372,7 +372,7 @@ fn integer(value: &Value) -> Option<u64> {
     }
 }
 
-/// What only another kind of file begins with, or a file that is still being fetched.
+/// Refuses a file whose first bytes are those of another file type, or of an unfinished download.
 fn check_beginning(path: &Path, bytes: &[u8]) -> Result<()> {
     let head = &bytes[..bytes.len().min(HEAD_BYTES)];
     if head.iter().all(|byte| *byte == 0) {
@@ -381,7 +381,7 @@ fn check_beginning(path: &Path, bytes: &[u8]) -> Result<()> {
     }
     match (foreign::looks_like(head), foreign::part_by_name(path)) {
         (None, _) => Ok(()),
-        // Cut from a file as it was, so that only the first part has the beginning.
+        // A file cut into byte ranges: only the first part begins with the magic number.
         (Some("something else"), Some((number, count))) => Err(Error::Part {
             path: path.to_path_buf(),
             number,
@@ -394,7 +394,7 @@ fn check_beginning(path: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Architectures of models that guess ahead of another one.
+/// Architectures of draft models.
 fn is_draft(architecture: &str) -> bool {
     let name = architecture.to_lowercase();
     ["eagle", "medusa", "draft", "dflash", "mtp"]
@@ -409,7 +409,7 @@ fn broken(path: &Path, reason: String) -> Error {
     }
 }
 
-/// A file that ends too early: a part, where its name says so.
+/// The error for a truncated file: `Part` if its name is that of a part, else `Incomplete`.
 fn incomplete(path: &Path, reason: String) -> Error {
     let path = path.to_path_buf();
     match foreign::part_by_name(&path) {

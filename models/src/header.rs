@@ -14,12 +14,12 @@ const MAX_ENTRIES: u64 = 1 << 20;
 const MAX_NAME: u64 = 256;
 const MAX_DEPTH: usize = 4;
 
-/// What is wrong with a header.
+/// Why a header is not valid.
 #[derive(Debug)]
 pub(crate) enum Flaw {
     /// The file ends inside it.
     Ends(String),
-    /// It makes no sense.
+    /// The header is malformed.
     Nonsense(String),
 }
 
@@ -31,8 +31,8 @@ impl From<String> for Flaw {
 
 type Checked<T> = Result<T, Flaw>;
 
-/// The length of the header in bytes, up to the end of the tensor table, or what is wrong with it. `bytes` begin as a GGUF file
-/// does.
+/// The length of the header in bytes, up to the end of the tensor table, or why it is not valid. `bytes` begin with the
+/// magic number of GGUF.
 pub(crate) fn check(bytes: &[u8]) -> Checked<usize> {
     let mut walk = Walk {
         bytes,

@@ -27,7 +27,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) date: &'a str,
 }
 
-/// Those of no model, on some day: to see what a template makes of a conversation at all.
+/// No special tokens and an arbitrary date, for a trial rendering of a template.
 impl Default for Surroundings<'_> {
     fn default() -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Jinja {
         })
     }
 
-    /// Messages that have been rendered so far, each as often as it was.
+    /// Number of messages rendered so far, counted once for each rendering.
     pub(crate) fn num_rendered_messages(&self) -> u64 {
         self.rendered_messages.load(Ordering::Relaxed)
     }

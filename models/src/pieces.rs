@@ -1,21 +1,23 @@
-//! Where a text can be cut so that the ids of the parts, one after the other, are the ids of the whole.
+//! Finds places to cut a text so that the token ids of the pieces, concatenated, are those of the whole text.
 //!
-//! Merges never cross what the pre-tokenizer cuts, and every pre-tokenizer here cuts behind a letter or a digit before what is
-//! neither (a combining mark may still change a letter before it), and between a sign and a space: no pattern of theirs spans
-//! these, and none looks back. What follows such a place cannot change the ids before it.
+//! Merges never cross a cut of the pre-tokenizer. Every pre-tokenizer here cuts between a letter or digit and a
+//! character that is neither (except a combining mark, which may still change the letter before it), and between a
+//! punctuation sign and a space: no pattern matches across these places, and none looks back. So the text after such a
+//! place cannot change the ids before it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 
-/// A piece is cut at a place chosen by the text around it, so that an insertion moves the cuts near it only.
+/// Least bytes of a piece. Its end depends on the text around it only, so that an insertion moves only the cuts near
+/// it.
 const LEAST_BYTES: usize = 1 << 10;
 const MOST_BYTES: usize = 4 << 10;
-/// Ids that are remembered at most.
+/// Most token ids that are cached.
 const MOST_IDS: usize = 1 << 20;
 
-/// A character and the one after it, between which every pre-tokenizer cuts.
+/// Matches two characters between which every pre-tokenizer cuts.
 static CUT: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[\p{L}\p{N}][^\p{L}\p{N}\p{M}]|[^\s\p{L}\p{N}] ").ok());
 
@@ -26,9 +28,9 @@ fn next_cut(text: &str, from: usize) -> Option<usize> {
     Some(found.start() + first.len_utf8())
 }
 
-/// The last such place.
+/// The last place where every pre-tokenizer cuts.
 pub(crate) fn last_cut(text: &str) -> Option<usize> {
-    // Looked for in windows from the end, which are nearly always enough.
+    // Searches windows from the end of the text; the first one nearly always holds a cut.
     let mut from = text.len();
     while from > 0 {
         from = floor_boundary(text, from.saturating_sub(256));
@@ -79,7 +81,8 @@ fn ceil_boundary(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// The ids of pieces that were tokenized before, by the digest of their text: a draft that grows is tokenized where it grew.
+/// Cache of the token ids of pieces, by the digest of their text, so that only the changed pieces of a growing draft
+/// are tokenized.
 #[derive(Default)]
 pub(crate) struct Pieces {
     known: Mutex<Known>,
@@ -92,7 +95,7 @@ struct Known {
 }
 
 impl Pieces {
-    /// The ids of a piece, which `encode` finds out where they are not known.
+    /// The token ids of a piece; `encode` computes them on a cache miss.
     pub(crate) fn ids(&self, piece: &str, encode: impl FnOnce() -> Vec<u32>) -> Arc<[u32]> {
         let key = *blake3::hash(piece.as_bytes()).as_bytes();
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);

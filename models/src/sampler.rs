@@ -47,7 +47,7 @@ impl Default for SamplerConfig {
 pub struct Sampler {
     config: SamplerConfig,
     rng: ChaCha8Rng,
-    /// Tokens that are never penalised.
+    /// Tokens exempt from the repetition penalty.
     spared: Arc<HashSet<u32>>,
 }
 
@@ -64,7 +64,7 @@ impl Sampler {
         Sampler::sparing(config, Arc::default())
     }
 
-    /// As `new`; `spared` tokens are not penalised.
+    /// Creates a sampler that exempts the `spared` tokens from the repetition penalty.
     pub(crate) fn sparing(config: SamplerConfig, spared: Arc<HashSet<u32>>) -> Sampler {
         let rng = ChaCha8Rng::seed_from_u64(config.seed);
         Sampler {

@@ -1,4 +1,4 @@
-//! The file that a model's weights came from, and whether it is what it was.
+//! The file that a model's weights were read from, and whether it has changed since.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
 use crate::stamp::Attributes;
 
-/// A weight file as it was when it was last looked at.
+/// A weight file and its state at the last check.
 #[derive(Debug)]
 pub(crate) struct Source {
     seen: Mutex<Seen>,
@@ -20,7 +20,7 @@ pub(crate) struct Source {
 #[derive(Clone, Debug)]
 struct Seen {
     attributes: Attributes,
-    /// Whether a later change would show in the attributes.
+    /// Whether the times were old enough that a later change alters the attributes.
     is_settled: bool,
 }
 
@@ -32,14 +32,14 @@ impl Seen {
         }
     }
 
-    /// Whether nothing has changed since.
+    /// Whether the file is unchanged since it was seen.
     fn is_still(&self, now: &Attributes) -> bool {
         self.is_settled && self.attributes == *now
     }
 }
 
 impl Source {
-    /// Before its weights are read.
+    /// Records the file before its weights are read.
     pub(crate) fn of(file: &GgufFile, digests: &DigestCache) -> Result<Source> {
         let seen = Seen::new(attributes(file)?);
         Ok(Source {
@@ -48,7 +48,7 @@ impl Source {
         })
     }
 
-    /// After its weights were read: they are those of the digest.
+    /// Checks, after the weights were read, that they are those of the digest.
     ///
     /// # Errors
     /// [`Error::Changing`] when the file was written in between.
@@ -56,7 +56,7 @@ impl Source {
         if self.seen().is_still(&attributes(file)?) {
             return Ok(());
         }
-        // A new name or link changes the attributes, too: what counts is the content.
+        // A rename or a new hard link also changes the attributes, so the content decides.
         let now = hash(file.opened()).map_err(|source| Error::of_path(file.path(), source))?;
         match now == self.digest {
             true => Ok(()),
@@ -66,10 +66,10 @@ impl Source {
         }
     }
 
-    /// Whether these weights are in the file that a path names now.
+    /// Whether the file at `path` holds these weights.
     ///
     /// # Errors
-    /// When that is no model file.
+    /// When it is not a usable model file.
     pub(crate) fn is_at(&self, path: &Path, digests: &DigestCache) -> Result<bool> {
         let now = Attributes::at(path).map_err(|source| Error::of_path(path, source))?;
         if self.seen().is_still(&now) {
@@ -78,7 +78,7 @@ impl Source {
         let there = Source::of(&GgufFile::open(path)?, digests)?;
         let is_same = there.digest == self.digest;
         if is_same {
-            // Not to be read again for a new link, or for having been young.
+            // So that a new hard link, or a file that had not settled, does not cause another read.
             *self.seen() = there.seen().clone();
         }
         Ok(is_same)
@@ -111,7 +111,7 @@ mod tests {
         let file = GgufFile::open(&path).unwrap();
         let source = Source::of(&file, &digests).unwrap();
         source.check(&file).unwrap();
-        // A second name, as a backup gives it, is no change.
+        // A second hard link, as backup programs make, is not a change.
         std::fs::hard_link(&path, dir.path().join("second.gguf")).unwrap();
         source.check(&file).unwrap();
         assert!(source.is_at(&path, &digests).unwrap());

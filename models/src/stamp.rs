@@ -1,7 +1,8 @@
-//! What tells that a file is the one that was seen before, without reading all of it.
+//! Detects whether a file has changed since it was last seen, without reading all of it.
 //!
-//! Sizes and times lie: archives unpack with one fixed time, and two fine-tunes of one model have the same size. So a stamp also
-//! has what a program cannot set back, where the system has it, and a sample of the content, where it has not.
+//! Size and modification time are not enough: archives unpack with one fixed time, and two fine-tunes of one model have
+//! the same size. So a stamp also has the change time and the file index, which a program cannot set, and a sample of
+//! the content for systems that have neither.
 
 use std::fs::{File, Metadata};
 use std::io::{Read, Result, Seek, SeekFrom};
@@ -12,19 +13,20 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes that are read at each sampled position.
 pub(crate) const PAGE: u64 = 4096;
-/// Positions spread over the file, its first and last pages among them.
+/// Number of sampled positions spread over the file, including its first and last page.
 const SPREAD: u64 = 32;
-/// A file changed this recently may change again without its times showing it. FAT counts in steps of two seconds.
+/// A file changed more recently than this may change again without a new time: FAT stores times in steps of two
+/// seconds.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What the system says of a file.
+/// The file attributes that the operating system reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     size: u64,
     /// Nanoseconds since 1970; any program can set it.
     modified: u128,
-    /// When content, times, name or links changed last, by the system's own clock: nanoseconds since 1970 on Unix, the file
-    /// time on Windows.
+    /// Last change of content, times, name or links by the system's clock: ctime in nanoseconds since 1970 on Unix, the
+    /// file time on Windows.
     changed: i128,
     /// Serial number of the volume on Windows; 0 on Unix, where device numbers do not outlive a restart.
     volume: u64,
@@ -32,7 +34,7 @@ pub(crate) struct Attributes {
     index: u64,
 }
 
-/// What the system says of a file, and a sample of what is in it.
+/// The attributes of a file and a sample of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub(crate) attributes: Attributes,
@@ -57,12 +59,12 @@ impl Attributes {
         })
     }
 
-    /// Those of the file that a path names now.
+    /// The attributes of the file that `path` names now.
     pub(crate) fn at(path: &Path) -> Result<Attributes> {
         Attributes::of(&File::open(path)?)
     }
 
-    /// Whether the times are old enough that another change would show.
+    /// Whether the times are old enough that another change would alter them.
     pub(crate) fn are_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let last = self.modified.max(unix_nanoseconds(self.changed));
@@ -71,7 +73,7 @@ impl Attributes {
 }
 
 impl Stamp {
-    /// `pages` are positions to sample beside those that are spread over every file.
+    /// Takes a file's stamp. `pages` are positions to sample in addition to the evenly spread ones.
     pub(crate) fn of(mut file: &File, pages: &[u64]) -> Result<Stamp> {
         let attributes = Attributes::of(file)?;
         let last = attributes.size.saturating_sub(PAGE);
@@ -131,13 +133,13 @@ fn of_system(file: &File, _: &Metadata) -> Result<(i128, u64, u64)> {
     ))
 }
 
-/// Neither time nor number: what is sampled has to tell.
+/// Neither change time nor file index: the sample has to detect a change.
 #[cfg(not(any(unix, windows)))]
 fn of_system(_: &File, _: &Metadata) -> Result<(i128, u64, u64)> {
     Ok((0, 0, 0))
 }
 
-/// A change time as nanoseconds since 1970; 0 where it is before.
+/// A change time as nanoseconds since 1970; 0 for earlier times.
 fn unix_nanoseconds(changed: i128) -> u128 {
     // Windows counts steps of 100 ns since 1601.
     let nanoseconds = match cfg!(windows) {

@@ -20,8 +20,8 @@ impl StopStrings {
         }
     }
 
-    /// Goes on after `text`, in which no stop string is looked for: so many bytes at its end are held back from now on, since
-    /// they could be the beginning of one.
+    /// Continues after `text`, in which no stop string is searched. Returns how many bytes at its end are held back
+    /// from now on, since they could begin a stop string.
     pub fn resume(&mut self, text: &str) -> usize {
         let held = self.overlap(text);
         self.held = text[text.len() - held..].to_owned();
@@ -52,7 +52,7 @@ impl StopStrings {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// Length of the longest end of `text` that begins one of the strings.
+    /// Length in bytes of the longest suffix of `text` that is a prefix of a stop string.
     fn overlap(&self, text: &str) -> usize {
         let ends = self.stops.iter().map(|stop| overlap(text, stop));
         ends.max().unwrap_or(0)
@@ -121,7 +121,7 @@ mod tests {
                 let (rest, has_stopped) = watch.push(&text[cut..]);
                 shown.push_str(&rest);
                 shown.push_str(&watch.finish());
-                // What is held when a stop string was met is what stands behind it.
+                // When a stop string was found, the held text is that after it.
                 shown.truncate(whole.len());
                 assert_eq!(
                     (shown, has_stopped),

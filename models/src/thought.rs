@@ -1,11 +1,13 @@
-//! Tags around what a reasoning model thinks before it answers, where a prompt ends by opening such a thought.
+//! Tags around a reasoning model's thought, and prompts that end with the opening tag.
 //!
-//! The reply then begins inside the thought: its tokens have no opening tag, and its text has, so that whoever reads it knows.
+//! A reply to such a prompt begins inside the thought: its tokens lack the opening tag, but its text has it, so that
+//! readers of the text see the thought.
 
-/// Parts of names of tags that hold thoughts: `<think>`, `<thinking>`, `<seed:think>`, `<thought>`, `<reasoning>`.
+/// Substrings of the names of thought tags: `<think>`, `<thinking>`, `<seed:think>`, `<thought>`, `<reasoning>`.
 const NAMES: [&str; 3] = ["think", "thought", "reason"];
 
-/// The opening tag that a prompt ends with, and what follows it: `<think>\n`. What goes before it does not count.
+/// The opening tag at the end of a prompt, with the white space after it: `<think>\n`. The text before the tag is
+/// ignored.
 pub(crate) fn opening(prompt: &str) -> Option<&str> {
     let end = prompt.trim_end();
     let start = end.rfind('<')?;
@@ -13,12 +15,13 @@ pub(crate) fn opening(prompt: &str) -> Option<&str> {
     is_opening.then(|| &prompt[start..])
 }
 
-/// The closing tag of an opening one: `<think>\n` → `</think>`.
+/// The closing tag for an opening tag: `<think>\n` → `</think>`.
 pub(crate) fn closing(opening: &str) -> String {
     format!("</{}", &opening.trim_end()[1..])
 }
 
-/// What a text says behind the thought that it begins with; all of it where it begins with none, and nothing where that does not end.
+/// The part of a text after the thought that it begins with: all of the text if it begins with no thought, empty if the
+/// thought is not closed.
 pub fn answer(text: &str) -> &str {
     let start = text.trim_start();
     let Some(end) = start.find('>').map(|at| at + 1) else {
@@ -34,7 +37,7 @@ pub fn answer(text: &str) -> &str {
         .map_or("", |(_, answer)| answer.trim_start())
 }
 
-/// Whether a token is the tag of a thought: it is shown, whatever kind its vocabulary says it is.
+/// Whether a token is a thought tag. Such a token is shown even if the vocabulary marks it as a control token.
 pub(crate) fn is_tag(token: &str) -> bool {
     let inner = token
         .strip_prefix('<')

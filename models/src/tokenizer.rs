@@ -27,20 +27,20 @@ pub struct Tokenizer {
     adds_bos: bool,
     eos: Option<u32>,
     ends: HashSet<u32>,
-    /// Special tokens, and those that end a turn.
+    /// Special tokens and end-of-turn tokens.
     no_text: Arc<HashSet<u32>>,
     digest: [u8; 32],
-    /// Bytes of the longest token of text.
+    /// Length in bytes of the longest text token.
     longest_bytes: usize,
     pieces: Pieces,
-    /// Bytes that went through the merges.
+    /// Number of bytes that were run through the merges.
     encoded_bytes: AtomicU64,
 }
 
-/// A run without a cut is taken to stand up to so many bytes before its end, once it is that much longer: merges reach over
-/// the characters of one token, and a token of a script without spaces has a few of three bytes.
+/// A run without a cut that is at least twice this long counts as stable up to this many bytes before its end: a merge
+/// spans the characters of one token, and a token of a script without spaces has a few characters of three bytes.
 const UNSURE_BYTES: usize = 36;
-/// A longer run is not looked into.
+/// A longer run without a cut is not split further.
 const MOST_RUN_BYTES: usize = 16 << 10;
 
 /// Names that end a turn in the families at hand, where the vocabulary has them as control tokens.
@@ -145,7 +145,7 @@ impl Tokenizer {
     /// The ids of plain text. Never a special token, whatever the text says.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
-        // Without bounds nothing ends it.
+        // Without bounds it always completes.
         if self
             .encode_within(text, &mut ids, &mut Extent::whole())
             .is_err()
@@ -155,16 +155,16 @@ impl Tokenizer {
         ids
     }
 
-    /// As `encode`, in one go however long the text is: what the pieces are checked against.
+    /// Encodes a text in one go, however long it is; the reference for encoding in pieces.
     pub fn encode_at_once(&self, text: &str) -> Vec<u32> {
         self.merge(text)
     }
 
-    /// Adds the ids of plain text to `ids`, piece by piece: all of them, or a beginning where `extent` is used up. Pieces of a
-    /// long text that were tokenized before are not tokenized again.
+    /// Appends the token ids of plain text to `ids`, piece by piece: all of them, or a prefix once `extent` is used up.
+    /// The pieces of a long text are cached and not tokenized again.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] when it is not wanted any more.
+    /// [`Error::Interrupted`] when `extent` is interrupted.
     pub fn encode_within(
         &self,
         text: &str,
@@ -178,13 +178,13 @@ impl Tokenizer {
             }
             let end = pieces::piece_end(text, start);
             let piece = &text[start..end];
-            // A piece that cannot be cut, and is too long at the best.
+            // A piece that cannot be cut and exceeds the maximum even if every token is as long as possible.
             let least = piece.len() / self.longest_bytes;
             if least > extent.tokens_left() {
                 extent.take(least);
                 return Ok(());
             }
-            // The last one is still being written.
+            // The last piece may still grow, so it is not cached.
             let before = ids.len();
             match end == text.len() {
                 true => ids.extend(self.merge(piece)),
@@ -198,8 +198,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Up to which byte the ids of `text` stay whatever follows it; 0 where that is nowhere. Within a long run without a cut,
-    /// as of a script without spaces, it is very likely so and not certain.
+    /// The byte length of the prefix of `text` whose token ids stay the same whatever is appended; 0 if there is none.
+    /// Inside a long run without a cut, as in a script without spaces, this is very likely but not certain.
     pub fn standing(&self, text: &str) -> usize {
         let cut = pieces::last_cut(text).unwrap_or(0);
         let run = &text[cut..];
@@ -218,11 +218,11 @@ impl Tokenizer {
                 stands = end;
             }
         }
-        // White space at the end may go, and what is not in the vocabulary is not counted.
+        // Trailing white space may still be trimmed, and text outside the vocabulary is not counted.
         cut + run[..stands].trim_end().len()
     }
 
-    /// Bytes of text that have been run through the merges so far.
+    /// Number of bytes that were run through the merges so far.
     pub fn num_encoded_bytes(&self) -> u64 {
         self.encoded_bytes.load(Ordering::Relaxed)
     }
@@ -280,16 +280,17 @@ impl Tokenizer {
         text
     }
 
-    /// The opening tag of a thought, with the white space behind it, that a prompt ends with: its reply begins in the thought.
+    /// The opening thought tag at the end of a prompt, with the white space after it; the reply then begins inside the
+    /// thought.
     pub fn opened_thought(&self, prompt: &[u32]) -> Option<String> {
-        /// More than any tag and the white space behind it have.
+        /// More tokens than any tag and the white space after it.
         const TOKENS: usize = 16;
         let end = self.decode(&prompt[prompt.len().saturating_sub(TOKENS)..]);
         thought::opening(&end).map(str::to_owned)
     }
 
-    /// For logits as they come. Tokens that are no text are not penalised for being repeated: a turn, or a thought, that ends as
-    /// the one before it did is no repetition.
+    /// Creates a sampler for unmodified logits. Tokens that are not text are exempt from the repetition penalty: ending
+    /// a turn or a thought like the one before is not a repetition.
     pub fn sampler(&self, config: SamplerConfig) -> Sampler {
         Sampler::sparing(config, Arc::clone(&self.no_text))
     }

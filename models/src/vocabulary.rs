@@ -39,7 +39,7 @@ impl Vocabulary {
             let kind = match types.get(id).copied().unwrap_or(1) {
                 1 | 6 => Kind::Text,
                 4 => Kind::Marked,
-                // Without it nobody sees where the thought ends.
+                // The tag is shown so that a reader sees where the thought ends.
                 _ if is_tag(token) => Kind::Marked,
                 _ => Kind::Control,
             };

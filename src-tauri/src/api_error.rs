@@ -6,7 +6,7 @@ use ts_rs::TS;
 /// Why a command was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, TS)]
 pub struct ApiError {
-    /// `model_missing`, another `model_…` (what its file is), `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
+    /// `model_missing`, another `model_…` (the kind of its file), `context_full`, `memory_full`, `conversation_missing`, `message_missing`, `busy`,
     /// `invalid_argument`, `no_summary`, `locked`, `wrong_passphrase`, `keychain`, `disk_full`, `read_only`, `storage` or `internal`.
     pub code: String,
     /// One sentence for the person.

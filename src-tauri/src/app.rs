@@ -37,7 +37,7 @@ impl App {
             history,
             data,
         };
-        // Nothing that was deleted before this start can be taken back, whatever the clock said then.
+        // Deletions before this start cannot be undone, so all of them are purged, independent of the clock.
         app.empty_trash(i64::MAX);
         Ok(app)
     }
@@ -61,11 +61,11 @@ impl App {
         Ok(changed?)
     }
 
-    /// Loads the model that will be wanted, so that it is there before the first word: the one of the conversation that the window
-    /// opens with, else the default one. Without one, turns will say so.
+    /// Loads a model in advance: that of the conversation that the window opens with, else the default one. If there is
+    /// no model, turns report it.
     pub(crate) fn load_first_model(&self) {
         let looked_at = view::looked_at(&self.history()).unwrap_or_default();
-        // It may be gone; then the default model is loaded.
+        // The conversation may be deleted; then the default model is loaded.
         let opened = looked_at.map(|conversation| self.engine.open(Some(conversation)));
         if let Err(error) = opened.unwrap_or(Ok(())).and(self.engine.load(None)) {
             tracing::warn!(%error, "no model is loaded");
@@ -89,7 +89,7 @@ impl App {
 /// so that this is what it manages, and closing takes the application out.
 pub(crate) struct Running {
     state: Mutex<State>,
-    /// Lets other processes ask for memory and for the window; without it, nobody can.
+    /// Serves requests of other processes to release memory and to show the window; absent if it could not be started.
     control: Mutex<Option<Control>>,
     data: Arc<DataFolder>,
 }
@@ -102,7 +102,7 @@ enum State {
 }
 
 impl Running {
-    /// Opens a data folder that this process has taken; the application is open unless a passphrase is needed first.
+    /// Opens a data folder that this process has locked. The application stays locked if a passphrase is needed.
     pub(crate) fn open(data: DataFolder) -> Result<Self, ApiError> {
         let data = Arc::new(data);
         let state = match History::unlocked_by(&data.history_path())? {
@@ -116,7 +116,7 @@ impl Running {
         })
     }
 
-    /// Keeps what listens to other processes, for as long as this runs.
+    /// Keeps the listener for other processes until this is dropped.
     pub(crate) fn keep(&self, control: Control) {
         *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     }
@@ -161,7 +161,7 @@ impl Running {
             // A command on another thread may hold the application for a moment longer; the engine need not wait for it.
             app.engine.shutdown();
         }
-        // After the engine: who waits for an answer has one, and this does not wait for them.
+        // After the engine: all waiting requests are answered by then, so dropping the listener does not wait for them.
         let control = self.control.lock().map(|mut control| control.take());
         drop(control);
     }

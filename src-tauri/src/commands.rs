@@ -97,7 +97,7 @@ mod tests {
             .collect()
     }
 
-    /// The commands that the UI's backend calls, in the order of its lines.
+    /// The commands that the UI's backend calls, in source order.
     fn called() -> Vec<String> {
         let source = include_str!("../../ui/src/backend/tauri.ts");
         let calls = ["call('", "turn('"].map(|call| source.split(call).skip(1));

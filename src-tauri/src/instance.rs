@@ -1,5 +1,5 @@
-//! One window for each data folder: a second start brings the first one's window forward and ends. Another folder is another
-//! application, which starts beside it.
+//! One instance per data folder: a second start brings the window of the first one forward and exits. An instance on
+//! another folder runs beside it.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -15,15 +15,15 @@ use crate::api_error::ApiError;
 use crate::app::Running;
 use crate::window;
 
-/// How long a start waits for another one that is just starting, or ending, and saves what it has.
+/// How long a start waits for another instance that is starting, or is saving before it exits.
 const HANDOVER: Duration = Duration::from_secs(5);
-/// Between two looks at it.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes the data folder. Nothing when the window of the process that holds it came forward in its place.
+/// Locks the data folder. `None` if another process holds it and brought its window forward.
 ///
 /// # Errors
-/// When the folder cannot be had, and whoever holds it shows no window.
+/// When the folder cannot be locked and the process that holds it shows no window.
 pub(crate) fn take(data_dir: Option<PathBuf>) -> Result<Option<DataFolder>, ApiError> {
     let folder = DataFolder::locate(data_dir.clone())?;
     let start = Instant::now();
@@ -40,7 +40,8 @@ pub(crate) fn take(data_dir: Option<PathBuf>) -> Result<Option<DataFolder>, ApiE
     }
 }
 
-/// Asks the holder of a folder for its window. One that has none, or does not answer, may be starting, ending, the command line or hung.
+/// Asks the process that holds a folder to show its window. If it does not, it may be starting, exiting, hung or the
+/// command line.
 fn comes_forward(folder: &Path) -> bool {
     let answer = control::ask(folder, Command::Show);
     if let Err(error) = &answer {
@@ -49,7 +50,7 @@ fn comes_forward(folder: &Path) -> bool {
     matches!(answer, Ok(Some(Answer::Done)))
 }
 
-/// Lets other processes of the user ask for memory and for the window.
+/// Serves requests of the user's other processes to release memory and to show the window.
 pub(crate) fn listen(handle: AppHandle, folder: &Path) {
     let running = handle.clone();
     let take = move |command, answers: Sender<Answer>| match command {

@@ -13,12 +13,12 @@ use tauri::{AppHandle, Manager, Theme, Url, WebviewUrl, WebviewWindow};
 const LIGHT: Color = Color(0xfd, 0xfd, 0xfc, 0xff);
 const DARK: Color = Color(0x18, 0x18, 0x17, 0xff);
 
-/// The name by which the window is found.
+/// The window's label in Tauri.
 const LABEL: &str = "main";
-/// When the window shows itself, whatever its page says.
+/// The window is shown after this time even if the page has not reported that it is drawn.
 const LATEST_SHOW: Duration = Duration::from_secs(4);
 
-/// Makes the window. It shows itself when its page says that it is drawn, so that nobody looks at an empty one.
+/// Creates the window. It is shown when its page reports that it is drawn, so that it never appears empty.
 pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> {
     // The web view's own files (no chat data among them) stay in the data folder too, closed to others like the rest.
     let webview_folder = data_folder.join("webview");
@@ -29,7 +29,7 @@ pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> 
         .min_inner_size(640.0, 480.0)
         .visible(false)
         .data_directory(webview_folder)
-        // Files that are dropped are the page's to answer.
+        // The page handles dropped files.
         .disable_drag_drop_handler()
         .on_navigation(is_own_page)
         .on_new_window(|_, _| NewWindowResponse::Deny)
@@ -48,7 +48,7 @@ pub(crate) fn open(tauri: &tauri::App, data_folder: &Path) -> tauri::Result<()> 
     Ok(())
 }
 
-/// Shows the window unless it is shown.
+/// Shows the window unless it is visible.
 pub(crate) fn show(window: &WebviewWindow) {
     if matches!(window.is_visible(), Ok(true)) {
         return;
@@ -58,7 +58,7 @@ pub(crate) fn show(window: &WebviewWindow) {
     }
 }
 
-/// Brings the window forward; `raised` is called when that is done, and never where the application hangs.
+/// Brings the window forward, then calls `raised`, which is never called if the application hangs.
 pub(crate) fn raise(handle: &AppHandle, raised: impl FnOnce() + Send + 'static) {
     let Some(window) = handle.get_webview_window(LABEL) else {
         return;

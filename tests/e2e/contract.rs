@@ -1,5 +1,5 @@
-//! The contract of the backend, in the real window: the scenarios that the UI's own backend keeps in its unit tests, against the
-//! shell, the engine and a real model. So the backend that the UI is tested with is not kinder than the product.
+//! The contract of the backend in the real window: runs the scenarios that the fake backend passes in the UI's unit
+//! tests against the shell, the engine and a real model, so that the fake backend is no more lenient than the product.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +12,10 @@ use tests::Subject;
 
 use crate::window::Window;
 
-/// How long one scenario may take before the test gives up; the page itself gives up sooner, and says so.
+/// Timeout of one scenario. The page has a shorter one of its own, which it reports.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The scenarios as one script, built once from what stands in `ui/tests/contract` now.
+/// The scenarios of `ui/tests/contract`, bundled once into one script.
 fn script() -> &'static str {
     static SCRIPT: OnceLock<String> = OnceLock::new();
     SCRIPT.get_or_init(|| {
@@ -32,7 +32,7 @@ fn script() -> &'static str {
     })
 }
 
-/// Runs the scenarios that begin in a certain way, each named with its outcome.
+/// Runs the scenarios that have the start `start`, and reports each by name with its outcome.
 async fn keep_contract(window: &Window, start: &str) {
     window
         .script(
@@ -82,7 +82,7 @@ async fn keep_contract(window: &Window, start: &str) {
     );
 }
 
-/// A data folder with the default model and another one.
+/// A data folder with the default model and a second one.
 fn two_models(home: &Path) -> DataFolder {
     let folder = DataFolder::open(Some(home.join("reprise"))).expect("data folder");
     Subject::Real.install(&folder.models_path());

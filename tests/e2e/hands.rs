@@ -1,4 +1,4 @@
-//! What a person does with the window besides writing: chooses a model, searches, sets things, deletes.
+//! User actions in the window other than writing: choosing a model, searching, changing settings, deleting.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tests::{Subject, default_model};
 use crate::resume::prepare;
 use crate::window::{PATIENCE, Window};
 
-/// After the default model by its name, so that it answers only when it is chosen.
+/// Sorts after the default model, so that it answers only when it is chosen.
 const OTHER: &str = "Zebra-Model";
 
-/// Waits until `holds` of what a script returns.
+/// Waits until `holds` is true for the value that a script returns.
 async fn until(window: &Window, what: &str, script: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
     loop {
@@ -26,12 +26,12 @@ async fn until(window: &Window, what: &str, script: &str, holds: impl Fn(&Value)
     }
 }
 
-/// The history, once the window is closed.
+/// Opens the history after the window was closed.
 fn history(home: &Path) -> History {
     History::open(&home.join("reprise").join("history.db")).expect("history")
 }
 
-/// Presses a key in the page, as from the keyboard.
+/// Dispatches a key press in the page.
 async fn press(window: &Window, key: &str, ctrl: bool) {
     let script = "const [key, ctrlKey] = arguments[0];
         (document.activeElement ?? document.body).dispatchEvent(
@@ -39,7 +39,7 @@ async fn press(window: &Window, key: &str, ctrl: bool) {
     window.script(script, json!([key, ctrl])).await;
 }
 
-/// The titles in the list of conversations, as they stand there.
+/// Script that returns the titles in the list of conversations, in order.
 const TITLES: &str = "return [...document.querySelectorAll(\"[data-testid='conversation-item']\")].map((item) => item.textContent.trim())";
 
 fn names(found: &Value, title: &str) -> bool {
@@ -54,7 +54,7 @@ async fn the_model_that_is_chosen_answers_and_the_header_names_it_also_after_a_r
     let home = tempfile::tempdir().expect("folder");
     prepare(home.path());
     let models = home.path().join("reprise").join("models");
-    // A file of its own: two names of one file are one model.
+    // A copy, since two names of one file count as one model.
     std::fs::copy(default_model(), models.join(format!("{OTHER}.gguf"))).expect("another model");
 
     let window = Window::open(home.path()).await;
@@ -109,7 +109,7 @@ async fn a_word_and_a_title_are_found_and_open_their_conversation() {
         window.click("search-hit").await;
         let shown = "return [...document.querySelectorAll(\"[data-testid='message']\")].map((message) => message.textContent)";
         until(&window, what, shown, |found| names(found, "zebra stands")).await;
-        // The hits of this word are not those of the next.
+        // Clears the hits of this word before the next search.
         window.write("search", "").await;
         let hits = "return document.querySelectorAll(\"[data-testid='search-hit']\").length";
         until(&window, "hits of nothing", hits, |found| *found == 0).await;
@@ -147,7 +147,7 @@ async fn what_is_set_is_there_after_a_restart_and_holds() {
     window
         .script(set, json!(["#when-full", "drop_oldest"]))
         .await;
-    // It is on its way to the shell.
+    // Gives the change time to reach the shell.
     tokio::time::sleep(Duration::from_secs(1)).await;
     window.quit().await;
     let kept = history(home.path())
@@ -223,7 +223,7 @@ async fn a_second_start_ends_at_once_and_another_folder_starts_beside_it() {
         "{:?}",
         start.elapsed()
     );
-    // The first one goes on.
+    // The first window still works.
     window.click("conversation-item").await;
     window.say("Say one word.").await;
 

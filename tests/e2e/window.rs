@@ -219,7 +219,7 @@ impl Window {
             .to_string()
     }
 
-    /// Runs a script in the page; what it returns.
+    /// Runs a script in the page and returns its result.
     pub async fn script(&self, script: &str, argument: Value) -> Value {
         self.client
             .execute(script, vec![argument])

@@ -261,7 +261,7 @@ impl Chat {
         &self.open.as_ref().expect("engine runs").history
     }
 
-    /// It, held.
+    /// Locks the shared history.
     pub fn history(&self) -> MutexGuard<'_, History> {
         self.shared_history().lock().expect("history")
     }
@@ -316,7 +316,7 @@ impl Chat {
             .unwrap_or_default()
     }
 
-    /// Text of token ids.
+    /// Decodes token ids to text.
     pub fn decoded(&self, ids: &[u32]) -> String {
         self.subject.decode(ids)
     }

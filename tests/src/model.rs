@@ -34,7 +34,7 @@ impl Subject {
         }
     }
 
-    /// Text of `ids`, all at once.
+    /// Decodes `ids` to text in one go.
     pub fn decode(self, ids: &[u32]) -> String {
         let folder = tempfile::tempdir().expect("folder");
         self.install(folder.path());
@@ -92,8 +92,8 @@ pub fn default_model() -> PathBuf {
     path
 }
 
-/// A link where the system allows it, since the file is 98 MB. A hard link would change the file's change time, and every test
-/// that runs beside this one would look at its weights again.
+/// Creates a symbolic link if the system allows it, since the file is 98 MB. A hard link would alter the file's change
+/// time, and tests that run in parallel would hash its weights again.
 fn link_or_copy(from: &Path, to: &Path) {
     #[cfg(unix)]
     let linked = std::os::unix::fs::symlink(from, to);

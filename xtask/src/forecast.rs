@@ -1,26 +1,26 @@
-//! What `cargo xtask run` is about to do and how long that takes, said before it begins.
+//! Prints the steps of `cargo xtask run` and their estimated time before they begin.
 
 use std::time::Duration;
 
-/// Times on a machine with so many processors; rough, and said to be.
+/// Rough estimates: processor-minutes of a release build, seconds of a UI build, minutes of an incremental build.
 const RELEASE_CPU_MINUTES: u64 = 14;
 const UI_SECONDS: u64 = 30;
 const AGAIN_MINUTES: u64 = 2;
 
-/// What is there already.
+/// The steps that earlier runs have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// System packages that are missing.
+    /// Number of missing system packages.
     pub(crate) missing_packages: usize,
-    /// The default model lies in the data folder.
+    /// Whether the default model is in the data folder.
     pub(crate) model: bool,
-    /// The UI's packages were installed here once.
+    /// Whether the UI's packages are installed.
     pub(crate) ui: bool,
-    /// The application was built here once.
+    /// Whether the application has been built.
     pub(crate) app: bool,
 }
 
-/// One line for each thing that is done, the longest last, and how long all of it takes about.
+/// One line per step, with its estimated time; the longest step is last.
 pub(crate) fn forecast(found: Found, model_bytes: u64, processors: usize) -> Vec<String> {
     let mut lines = Vec::new();
     match found.missing_packages {
@@ -49,7 +49,7 @@ pub(crate) fn forecast(found: Found, model_bytes: u64, processors: usize) -> Vec
     lines
 }
 
-/// The first release build. Its last steps run on one processor, however many there are.
+/// Estimated time of the first release build. Its last steps run on one processor.
 fn cold(processors: usize) -> Duration {
     let on_one = Duration::from_secs(60 * RELEASE_CPU_MINUTES);
     let shared = on_one * 9 / 10;
@@ -64,7 +64,7 @@ fn about(time: Duration) -> String {
     }
 }
 
-/// Why no window can be opened, and what to do; nothing where there is a display.
+/// The reason why no window can be opened, and a remedy; `None` if there is a display.
 pub(crate) fn no_display(
     is_linux: bool,
     display: Option<&str>,

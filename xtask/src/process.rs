@@ -12,7 +12,7 @@ pub(crate) const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
 /// The Python launcher's name differs too.
 pub(crate) const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 
-/// Between two looks at what a process has done.
+/// Time between two calls of `look`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// Runs to the end with inherited output.
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs to the end with inherited output, and looks at how far it is now and then.
+/// Runs a command to its end with inherited output, and calls `look` periodically.
 pub(crate) fn watched(command: &mut Command, mut look: impl FnMut()) -> Result<()> {
     let mut child = command
         .spawn()

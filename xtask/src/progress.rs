@@ -1,17 +1,17 @@
-//! How far a download is: one line that changes on a terminal, a line at each quarter elsewhere.
+//! Progress of a download: one updating line on a terminal, a line at each quarter elsewhere.
 
 use std::io::{IsTerminal, Write};
 
-/// What is told of bytes that come in.
+/// A progress display for received bytes.
 pub(crate) struct Progress {
     total: u64,
     is_terminal: bool,
-    /// What was told last: per cent on a terminal, quarters elsewhere.
+    /// The last value shown: per cent on a terminal, quarters elsewhere.
     told: Option<u64>,
 }
 
 impl Progress {
-    /// Of so many bytes, on standard error.
+    /// Progress up to `total` bytes, on standard error.
     pub(crate) fn new(total: u64) -> Self {
         Self::on(total, std::io::stderr().is_terminal())
     }
@@ -24,16 +24,16 @@ impl Progress {
         }
     }
 
-    /// Tells that so many bytes are there.
+    /// Shows that `bytes` bytes have been received.
     pub(crate) fn show(&mut self, bytes: u64) {
         if let Some(text) = self.text(bytes) {
             let mut err = std::io::stderr().lock();
-            // Nobody looks when this fails.
+            // A failed write is ignored: progress is only informative.
             let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
         }
     }
 
-    /// What is written when so many bytes are there; nothing where that says nothing new.
+    /// The text to write for `bytes` received bytes; `None` if the shown value does not change.
     fn text(&mut self, bytes: u64) -> Option<String> {
         let bytes = bytes.min(self.total);
         let parts = if self.is_terminal { 100 } else { 4 };

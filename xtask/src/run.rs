@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     process::run(Command::new(app).args(args))
 }
 
-/// Says what will be done, and about how long it takes, before it begins.
+/// Prints the steps and their estimated time before they begin.
 fn say_what_comes(workspace: &Workspace, data: &Path) {
     let found = Found {
         missing_packages: setup::missing(false).len(),

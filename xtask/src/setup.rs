@@ -99,7 +99,7 @@ pub(crate) fn setup(tests: bool) -> Result<()> {
     }
 }
 
-/// The system packages that are not there; with `tests`, those of the tests as well.
+/// The missing system packages; with `tests`, including those of the tests.
 pub(crate) fn missing(tests: bool) -> Vec<&'static Package> {
     if !cfg!(target_os = "linux") {
         return Vec::new();

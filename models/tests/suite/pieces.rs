@@ -1,4 +1,4 @@
-//! Long texts and long conversations: what tokenizing them costs, counted, and that it changes no id.
+//! Tokenizing long texts and long conversations: the counted cost, and the same ids as in one go.
 
 use models::{ChatMessage, ChatTemplate, Ends, Error, Extent, Role, Tokenizer};
 use rand::seq::IndexedRandom;
@@ -10,7 +10,7 @@ use crate::support::{default_model, fixture};
 
 const DATE: &str = "2026-03-01T09:05:07Z";
 
-/// What texts are made of: words, numbers, signs, scripts with and without spaces, marks, line ends, controls.
+/// Building blocks of test texts: words, numbers, signs, scripts with and without spaces, marks, line ends, controls.
 const SCRAPS: [&str; 36] = [
     "bread",
     "salt ",
@@ -68,7 +68,7 @@ fn prose(num_words: usize) -> String {
         .collect()
 }
 
-/// The ids of `text`, as many as `most`, and the bytes that went through the merges for it.
+/// The ids of `text`, at most `most`, the number of bytes run through the merges, and whether the bound was reached.
 fn encode(tokenizer: &Tokenizer, text: &str, most: usize) -> (Vec<u32>, u64, bool) {
     let before = tokenizer.num_encoded_bytes();
     let mut ids = Vec::new();
@@ -177,7 +177,7 @@ fn a_text_that_cannot_fit_is_tokenized_no_further_than_there_is_room() {
         "a beginning"
     );
     assert!(bytes < 20_000, "{bytes} of {}", text.len());
-    // A run that cannot be cut is known to be too long by its bytes.
+    // The length in bytes alone shows that a run that cannot be cut is too long.
     let run = "x".repeat(5_000_000);
     let (_, bytes, is_used_up) = encode(&tokenizer, &run, 1000);
     assert!(is_used_up && bytes == 0);
@@ -241,7 +241,7 @@ fn a_branch_of_many_turns_is_rendered_in_linear_time() {
             .unwrap();
         let rendered = template.num_rendered_messages();
         assert!(rendered < 600 * 30, "{name}: {rendered} messages");
-        // The same words have the same ids wherever they stand.
+        // The same words have the same ids in every message.
         for index in 4..599 {
             assert_eq!(lists[index], lists[index - 2], "{name}: message {index}");
         }

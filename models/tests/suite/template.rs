@@ -404,9 +404,9 @@ fn a_reply_that_begins_in_a_thought_has_the_tokens_that_the_model_wrote() {
         tokens("<think>\nhm\n</think>\n\nHello"),
         written(&["hm\n", "</think>", "\n\nHello", end_name])
     );
-    // Cut off inside the thought.
+    // The reply was cut off inside the thought.
     assert_eq!(tokens("<think>\nhm"), written(&["hm", end_name]));
-    // Edited by hand, without a thought: it is closed at once.
+    // An edited reply without a thought: the thought is closed at once.
     assert_eq!(
         tokens("Hello"),
         written(&["\n", "</think>", "\n\nHello", end_name])

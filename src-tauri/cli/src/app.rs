@@ -39,8 +39,8 @@ impl App {
         Ok(Self::of(data, history, threads))
     }
 
-    /// As `open`, for a command that changes nothing: where the folder cannot be written, or the disk is full, its history is
-    /// read as it is.
+    /// Opens the folder for a command that changes nothing. If the folder is read-only or the disk is full, the history
+    /// is opened for reading only.
     pub(crate) fn open_to_read(data_dir: Option<PathBuf>) -> Result<Self> {
         let failed = match Self::open(data_dir.clone(), None) {
             Err(Error::Store(error)) if error.is_read_only() || error.is_full() => error,
@@ -174,7 +174,7 @@ impl App {
         )?)
     }
 
-    /// That there is a model of this name and that it can be used.
+    /// Checks that a model of this name exists and can be used.
     pub(crate) fn require_model(&self, name: &str) -> Result<()> {
         Ok(catalog::require(
             &self.history(),

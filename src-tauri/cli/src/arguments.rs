@@ -136,12 +136,12 @@ impl Arguments {
     }
 }
 
-/// Whether somebody sits there who types and reads.
+/// Whether standard input and output are a terminal.
 fn is_typed_in() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// `chat` without a command where nobody types: its help, as for the other commands.
+/// Prints the help of `chat` when it has no command and there is no terminal, as other commands do.
 fn missing_chat_command() -> ExitCode {
     let mut command = Arguments::command();
     command.build();

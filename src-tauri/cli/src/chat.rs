@@ -102,12 +102,12 @@ pub(crate) fn run(command: ChatCommand, data_dir: Option<PathBuf>, output: &Outp
     }
 }
 
-/// A conversation that somebody types in.
+/// The interactive chat.
 pub(crate) fn talk(flags: TalkFlags, data_dir: Option<PathBuf>, output: &Output) -> Result<()> {
     talk::run(&app(data_dir, &flags.turn)?, flags, output)
 }
 
-/// The end of the branch that was used last.
+/// The leaf of the branch that was used last.
 fn leaf(app: &App, id: &ConversationId) -> Result<MessageId> {
     let conversation = app.history().conversation(id)?;
     conversation.active_leaf.ok_or_else(|| {

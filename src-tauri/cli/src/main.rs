@@ -69,7 +69,7 @@ fn log_to_stderr() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| VisibleWriter(std::io::stderr()))
-        // Names of models and files stand in them.
+        // Log lines contain names of models and files.
         .with_ansi(false)
         .without_time()
         .compact()

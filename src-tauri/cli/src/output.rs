@@ -1,5 +1,5 @@
-//! Standard output and standard error: text to read, or one JSON object a line. What others wrote is made
-//! [`visible`] on the way.
+//! Standard output and standard error: text, or one JSON object per line. Control characters in the text are escaped
+//! ([`visible`]).
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -13,7 +13,7 @@ use crate::visible::{visible, visible_json};
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) json: bool,
-    /// Text is sent as it is.
+    /// Text is written without escaping.
     raw: bool,
     is_terminal: bool,
     /// Quiet lines are dimmed.
@@ -21,7 +21,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// With `raw` text goes as it is to whatever is not a terminal.
+    /// With `raw`, text is not escaped if the output is not a terminal.
     pub(crate) fn new(json: bool, raw: bool) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         Self {
@@ -48,16 +48,16 @@ impl Output {
         self.json_text(&format!("{line}\n"))
     }
 
-    /// JSON of several lines or one.
+    /// Writes JSON of one or several lines.
     pub(crate) fn json_text(&self, json: &str) -> Result<()> {
-        // Elsewhere it is read by programs, to which it says the same.
+        // Without a terminal a program reads the JSON, for which escaping makes no difference.
         match self.is_terminal {
             true => write(&visible_json(json)),
             false => write(json),
         }
     }
 
-    /// Text, at once.
+    /// Writes text and flushes it.
     pub(crate) fn text(&self, text: &str) -> Result<()> {
         match self.raw {
             true => write(text),

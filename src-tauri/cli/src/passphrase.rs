@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 const CURRENT: &str = "REPRISE_PASSPHRASE";
 const NEW: &str = "REPRISE_NEW_PASSPHRASE";
 
-/// Opens a history with `open`, and with the passphrase if it needs one.
+/// Opens a history with `open`, after reading the passphrase if it needs one.
 pub(crate) fn unlock(
     path: &Path,
     open: impl Fn(&Path, Option<&Passphrase>) -> store::Result<History>,

@@ -1,11 +1,12 @@
-//! Text that only reads, on a terminal too: what would steer it is shown instead of sent. A message, a title or a model's
-//! name could otherwise hide or rewrite what stands on the screen, or reach the clipboard.
+//! Escapes text for a terminal: characters that would control it are printed as escape sequences of source code.
+//! Otherwise a message, a title or a model's name could hide or rewrite the screen's content, or write to the
+//! clipboard.
 
 use std::borrow::Cow;
 use std::io::Write;
 
-/// `text` with every steering character escaped as in source code: `\x1b`, `\u{202e}`. Line ends and tabs stay, and a line
-/// end of two characters becomes one.
+/// `text` with every control character escaped as in source code: `\x1b`, `\u{202e}`. Line feeds and tabs stay, and CR
+/// LF becomes LF.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(steers) {
         return Cow::Borrowed(text);
@@ -23,7 +24,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON whose strings have every steering character escaped as JSON escapes it. Outside of strings there are none.
+/// JSON with every control character in its strings escaped as in JSON. Outside strings there are none.
 pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     if !json.contains(steers) {
         return Cow::Borrowed(json);
@@ -41,9 +42,9 @@ pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a terminal does something else with it than to show it: C0 and C1 controls, characters that turn the direction
-/// of other text around, that end a line, or that are never seen and never needed. The joiners and marks that scripts and
-/// emoji are written with stay.
+/// Whether a terminal does more than print the character: C0 and C1 controls, directional characters, line and
+/// paragraph separators, and invisible characters that no text needs. Joiners and marks of scripts and emoji are not
+/// escaped.
 fn steers(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -58,7 +59,7 @@ fn steers(c: char) -> bool {
     }
 }
 
-/// A writer that passes on what is [`visible`]. Each write is text as a whole, as log lines are.
+/// A writer that escapes text with [`visible`]. Each write must be whole text, as log lines are.
 pub(crate) struct VisibleWriter<W>(pub(crate) W);
 
 impl<W: Write> Write for VisibleWriter<W> {

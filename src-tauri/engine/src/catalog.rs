@@ -1,5 +1,5 @@
-//! Which models there are: files in the data folder's `models`, and files elsewhere that were added by path. A model is known by the
-//! name of its file; conversations keep that name.
+//! The list of models: files in the data folder's `models`, and files elsewhere that were added by path. A model is
+//! identified by the name of its file; conversations store that name.
 
 use std::path::{Path, PathBuf};
 
@@ -21,47 +21,48 @@ pub struct ModelEntry {
     pub name: String,
     /// Where the file is.
     pub path: String,
-    /// Architecture; of a file that cannot be used, what it is in a few words.
+    /// Architecture; for an unusable file its kind in a few words.
     pub architecture: String,
     /// Whether the file can be used.
     pub usable: bool,
-    /// Why it cannot be used, in one sentence that says what to do.
+    /// Why it cannot be used and what to do, in one sentence.
     pub problem: Option<String>,
-    /// What is not as the file means it, though it can be used: its chat template.
+    /// Why the model is not used exactly as its file asks: a chat template that cannot be used.
     pub warning: Option<String>,
     /// Size of the file in bytes.
     #[ts(type = "number")]
     pub file_bytes: u64,
     /// Whether it is the one in use.
     pub loaded: bool,
-    /// Whether it answers where a conversation has no model of its own.
+    /// Whether it is the default, which answers in conversations without a model of their own.
     pub is_default: bool,
-    /// Whether it was added by path; else it lies in the models folder.
+    /// Whether it was added by path; otherwise it is in the models folder.
     pub added: bool,
 }
 
-/// What became of a model that was removed.
+/// The result of removing a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct RemovedModel {
     /// Its name.
     pub name: String,
-    /// Where its file is, or was.
+    /// The path of its file.
     pub path: String,
     /// Whether the file was deleted.
     pub deleted: bool,
 }
 
-/// A file by the name under which conversations know it.
+/// A model file and the name by which conversations refer to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Known {
     pub name: String,
     pub path: PathBuf,
-    /// By path, and not by lying in the models folder.
+    /// Whether it was added by path; otherwise it is in the models folder.
     added: bool,
 }
 
-/// Adds a model file by path, as a person writes it, and returns its entry. The file stays where it is. A name whose file is gone or
-/// cannot be used takes the new one; a file that is known by another spelling or link is the one that is known.
+/// Adds a model file by a path as a person types it, and returns its entry. The file stays where it is. If the name
+/// exists and its file is missing or unusable, the new file replaces it; a file that is already listed by another
+/// spelling or link keeps its entry.
 ///
 /// # Errors
 /// When the file cannot be used, or another usable file has the same name.
@@ -81,7 +82,7 @@ pub fn add(history: &mut History, models_folder: &Path, path: &Path) -> Result<M
             old.path.display()
         )));
     }
-    // What was the default until now stays it, wherever the new name sorts.
+    // Stores the current default, so that a new name that sorts first does not replace it.
     if let Some(default) = default(history, &all)? {
         set_default(history, &default.name)?;
     }
@@ -92,11 +93,12 @@ pub fn add(history: &mut History, models_folder: &Path, path: &Path) -> Result<M
     Ok(listing.entry(new.ok_or(Error::Stopped)?))
 }
 
-/// Removes a model. One that was added by path is only forgotten: its file stays. A file in the models folder is deleted, and only
-/// where that is asked for.
+/// Removes a model. A model that was added by path only loses its entry: its file stays. A file in the models folder is
+/// deleted, but only if the caller asks for that.
 ///
 /// # Errors
-/// [`Error::ModelMissing`]; [`Error::InvalidArgument`] where a file would have to be deleted and that was not asked for, or cannot be.
+/// [`Error::ModelMissing`]; [`Error::InvalidArgument`] when the file would have to be deleted but the caller did not
+/// ask for that, or it cannot be deleted.
 pub fn remove(
     history: &mut History,
     models_folder: &Path,
@@ -116,7 +118,7 @@ pub fn remove(
             Error::InvalidArgument(format!("{path} cannot be deleted: {error}"))
         })?;
     }
-    // An entry whose own file is gone may stand behind the one in the folder.
+    // The file in the folder may hide an added entry of the same name whose file is missing.
     history.remove_model(name)?;
     Ok(RemovedModel {
         name: name.to_owned(),
@@ -139,7 +141,8 @@ pub fn list(
     Ok(all.iter().map(|model| listing.entry(model)).collect())
 }
 
-/// The file of the model `name`, usable or not; of the default one when absent: what was chosen, else the first that can be used.
+/// The file of the model `name`, usable or not. Without a name, the file of the default model: the chosen one, else the
+/// first usable one.
 ///
 /// # Errors
 /// [`Error::ModelMissing`] with what there is instead.
@@ -154,17 +157,17 @@ pub fn resolve(history: &History, models_folder: &Path, name: Option<&str>) -> R
         .ok_or_else(|| none_usable(&all, models_folder))
 }
 
-/// The name of a model that can be used, for a conversation to keep.
+/// Checks that `name` is a usable model, before a conversation stores it.
 ///
 /// # Errors
-/// [`Error::ModelMissing`], or why its file cannot be used.
+/// [`Error::ModelMissing`], or the reason why its file cannot be used.
 pub fn require(history: &History, models_folder: &Path, name: &str) -> Result<()> {
     let path = resolve(history, models_folder, Some(name))?;
     models::inspect(&path)?;
     Ok(())
 }
 
-/// Chooses the model that answers where a conversation has none.
+/// Sets the default model, which answers in conversations without a model of their own.
 ///
 /// # Errors
 /// When history cannot be written.
@@ -175,13 +178,13 @@ pub fn set_default(history: &mut History, name: &str) -> Result<()> {
     Ok(history.set_setting(DEFAULT_MODEL_SETTING, &json!(name))?)
 }
 
-/// The model that was chosen as the default, whether or not it is still there.
+/// The name of the model that was chosen as the default, even if its file is missing.
 pub(crate) fn chosen(history: &History) -> Result<Option<String>> {
     let setting = history.setting(DEFAULT_MODEL_SETTING)?;
     Ok(setting.and_then(|value| value.as_str().map(str::to_owned)))
 }
 
-/// The models in the order in which they stand in for one that cannot be used: the chosen one, then the others by name.
+/// The models in fallback order: the chosen default, then the others by name.
 pub(crate) fn in_order(history: &History, models_folder: &Path) -> Result<Vec<Known>> {
     let mut all = known(history, models_folder)?;
     let chosen = chosen(history)?;
@@ -189,7 +192,7 @@ pub(crate) fn in_order(history: &History, models_folder: &Path) -> Result<Vec<Kn
     Ok(all)
 }
 
-/// Why no model answers at all.
+/// The error when no model is usable.
 pub(crate) fn none_usable(all: &[Known], models_folder: &Path) -> Error {
     let folder = models_folder.display();
     let Some(first) = all.first() else {
@@ -232,7 +235,7 @@ fn default<'a>(history: &History, all: &'a [Known]) -> Result<Option<&'a Known>>
         .or_else(|| all.iter().find(is_usable)))
 }
 
-/// Every file, by name: those that were added, and those of the folder whose names they have not taken.
+/// All model files, sorted by name. An added file hides a file of the same name in the models folder.
 fn known(history: &History, models_folder: &Path) -> Result<Vec<Known>> {
     let mut all: Vec<Known> = history
         .models()?
@@ -256,7 +259,7 @@ fn known(history: &History, models_folder: &Path) -> Result<Vec<Known>> {
         };
         let name = stem.to_string_lossy().into_owned();
         match all.iter_mut().find(|taken| taken.name == name) {
-            // The file that was added is gone, and this one has its name.
+            // The added file is missing; the file of the same name in the folder replaces it.
             Some(taken) if taken.added && !taken.path.exists() => {
                 (taken.path, taken.added) = (path, false);
             }
@@ -272,7 +275,7 @@ fn known(history: &History, models_folder: &Path) -> Result<Vec<Known>> {
     Ok(all)
 }
 
-/// What the list says of a model beside its file.
+/// The fields of a list entry that do not come from the file itself.
 struct Listing<'a> {
     loaded: Option<&'a str>,
     default: Option<&'a str>,

@@ -14,11 +14,11 @@ use crate::session::Session;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// The tokens with which the prompt begins whatever follows what stands of `text`, a message under `above`
-/// ([`models::Tokenizer::standing`]); a beginning of them where `extent` is used up.
+/// The prompt's tokens up to the stable prefix of `text`, a message under `above`: they stay the same whatever is
+/// appended ([`models::Tokenizer::standing`]). Only a prefix of them once `extent` is used up.
 ///
 /// # Errors
-/// When history cannot be read, the model's template refuses the messages, or it is not wanted any more.
+/// When history cannot be read, the model's template refuses the messages, or `extent` is interrupted.
 pub fn draft_tokens(
     history: &Mutex<History>,
     model: &Model,
@@ -93,9 +93,9 @@ impl Worker {
             &mut extent,
         );
         let tokens = match tokens {
-            // What was typed since, or sent, comes first. The pieces that were tokenized are known then.
+            // A newer draft or a sent message comes first; the pieces tokenized so far are cached.
             Err(Error::Model(models::Error::Interrupted)) => return Ok(0),
-            // It does not fit, whatever follows: nothing of it will be asked for as it is.
+            // The draft does not fit into the context, so a turn with this prompt will not run.
             Ok(_) if extent.is_used_up() => Vec::new(),
             tokens => tokens?,
         };

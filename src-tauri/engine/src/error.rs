@@ -96,12 +96,12 @@ pub enum Error {
         "the engine stopped unexpectedly and has been started again; what was written so far is kept"
     )]
     Restarted,
-    /// An answer to something else came back.
+    /// The engine sent the answer of another request.
     #[error("the engine answered {asked} with {got}; please report this")]
     WrongAnswer {
-        /// What was asked.
+        /// Name of the request.
         asked: &'static str,
-        /// What came.
+        /// Name of the answer.
         got: &'static str,
     },
     /// The engine thread has ended.
@@ -110,7 +110,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// To a request of this name came another one's answer.
+    /// The error for an answer that does not belong to the request `asked`.
     pub(crate) fn wrong_answer(asked: &'static str, answer: &Answer) -> Self {
         let got = answer.name();
         Self::WrongAnswer { asked, got }
@@ -135,7 +135,7 @@ impl Error {
         )
     }
 
-    /// Whether it is the model's file that is to blame: it is gone, or cannot be used. Another model can answer then.
+    /// Whether the model's file is missing or unusable, so that another model can answer.
     pub(crate) fn is_of_model_file(&self) -> bool {
         matches!(self, Self::ModelMissing(_) | Self::Model(_)) && self.code().starts_with("model_")
     }

@@ -1,5 +1,5 @@
-//! Which model answers in a conversation. A model that is gone, was renamed or cannot be used stops nobody: the one that is chosen
-//! answers, which is said, and the conversation is that model's from then on.
+//! Chooses the model that answers in a conversation. If the conversation's model is missing, renamed or unusable, the
+//! default model answers instead, a turn event reports this, and the conversation keeps that model.
 
 use store::Conversation;
 
@@ -8,7 +8,7 @@ use crate::turn::TurnEvent;
 use crate::worker::Worker;
 use crate::{Error, Result, catalog};
 
-/// Why the model that was wanted does not answer.
+/// A model that could not be loaded, with the reason.
 #[derive(Debug)]
 pub(crate) struct Refused {
     wanted: String,
@@ -17,8 +17,8 @@ pub(crate) struct Refused {
 }
 
 impl Worker {
-    /// Loads the model that answers in the conversation of a turn, says so where it is not the one that was wanted, and binds the
-    /// conversation to it: what is added later changes nothing.
+    /// Loads the model for a turn's conversation, emits an event if it is a fallback, and stores it as the
+    /// conversation's model, so that models added later do not change it.
     pub(crate) fn load_for_turn(&mut self, turn: &Accepted) -> Result<Conversation> {
         let mut conversation = self.conversation(&turn.conversation)?;
         let refused = self.load_for(&conversation)?;
@@ -45,7 +45,8 @@ impl Worker {
         Ok(conversation)
     }
 
-    /// Loads the conversation's model, or the default one; where that cannot be used, the one that stands in for it, and why.
+    /// Loads the conversation's model, or the default one. If that model cannot be used, loads the fallback and returns
+    /// the reason.
     pub(crate) fn load_for(&mut self, conversation: &Conversation) -> Result<Option<Refused>> {
         let wanted = match &conversation.model {
             Some(model) => Some(model.clone()),
@@ -71,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// Loads the default model where none is loaded.
+    /// Loads the default model unless a model is loaded.
     pub(crate) fn load_any(&mut self) -> Result<()> {
         match self.cache {
             Some(_) => Ok(()),
@@ -79,8 +80,8 @@ impl Worker {
         }
     }
 
-    /// Loads the first model that can be used and that there is room for, the chosen one before all others. It is the chosen one from
-    /// then on, so that a file that is added changes nothing.
+    /// Loads the first usable model that fits into memory, trying the chosen default first. It becomes the chosen
+    /// default, so that a file added later does not change it.
     fn load_first(&mut self, except: Option<&str>) -> Result<()> {
         let candidates = catalog::in_order(&self.desk.history(), &self.models_folder)?;
         let chosen = catalog::chosen(&self.desk.history())?;
@@ -94,7 +95,7 @@ impl Worker {
                 Err(error) if error.is_of_model_file() => {
                     tracing::debug!(%error, "not this one");
                 }
-                // Nobody chose it: a smaller one may do.
+                // This model was not chosen by the user; a smaller one may fit.
                 Err(error @ Error::MemoryFull { .. }) if chosen.as_ref() != Some(&model.name) => {
                     full.get_or_insert(error);
                 }

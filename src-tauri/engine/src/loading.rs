@@ -20,21 +20,21 @@ use crate::writer::lock;
 use crate::{Error, Result, catalog};
 
 impl Worker {
-    /// Loads the model of this name unless it is the one in use. One whose file has been replaced by other weights is loaded anew,
-    /// or stays where those cannot be used.
+    /// Loads the model of this name unless it is loaded. If its file was replaced by other weights, the new file is
+    /// loaded; the loaded model stays if the new file cannot be used.
     pub(crate) fn load(&mut self, name: &str) -> Result<()> {
         let path = catalog::resolve(&self.desk.history(), &self.models_folder, Some(name));
         let loaded = self.cache.as_ref().map(|cache| Arc::clone(cache.model()));
         let Some(model) = loaded.filter(|model| model.name() == name) else {
             return self.load_file(&path?);
         };
-        // It is in memory, wherever its file has gone.
+        // The model is loaded, so a missing file does not matter.
         let Ok(path) = path else { return Ok(()) };
         if path != model.info().path {
-            // The name is another file's by now.
+            // The name now belongs to another file.
             return self.load_file(&path);
         }
-        // One that cannot be read replaces nothing.
+        // An unreadable file does not replace the loaded model.
         if !matches!(model.is_of(&path, &self.digests), Ok(false)) {
             return Ok(());
         }
@@ -49,7 +49,7 @@ impl Worker {
         }
     }
 
-    /// Loads a model file, on what there is room for.
+    /// Loads a model file on the devices that have room for it.
     fn load_file(&mut self, path: &Path) -> Result<()> {
         loop {
             let (chosen, plan) = self.choose(path)?;
@@ -338,7 +338,8 @@ pub fn plan_of(
     ))
 }
 
-/// Why `needed` tokens, or `at_least` so many, cannot be run: the model's context is full, or else the pool is too small.
+/// The error for a prompt of `needed` tokens, a lower bound if `at_least`: the model's context is full, or the pool is
+/// too small.
 pub(crate) fn too_long(cache: &Cache, needed: usize, at_least: bool) -> Error {
     let layout = cache.pool.kv().layout();
     let context = cache.model().config().context_length;

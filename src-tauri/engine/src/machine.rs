@@ -7,10 +7,10 @@ use kernels::cuda::Device;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-/// The processor's own name, where it has one to say.
+/// The processor's brand string, if it has one.
 pub fn processor_name() -> Option<String> {
     let name = processor::brand()?;
-    // Some are padded, in the middle too.
+    // Some brand strings are padded with spaces, also in the middle.
     let words: Vec<&str> = name.split_whitespace().collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
@@ -19,7 +19,7 @@ pub fn processor_name() -> Option<String> {
 mod processor {
     use std::arch::x86_64::{__cpuid, CpuidResult};
 
-    /// The leaf that says how far the extended leaves go, and those that hold the name, 16 bytes each.
+    /// The CPUID leaf that gives the highest extended leaf, and the leaves that hold the name, 16 bytes each.
     const EXTENDED: u32 = 0x8000_0000;
     const BRAND: std::ops::RangeInclusive<u32> = 0x8000_0002..=0x8000_0004;
 

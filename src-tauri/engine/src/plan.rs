@@ -21,7 +21,7 @@ const PROGRAM_BYTES: u64 = 17 << 20;
 /// Largest pool that is chosen without being asked for, in bytes and in full contexts; one context is never too many.
 const MOST_POOL_BYTES: u64 = 16 << 30;
 const MOST_POOL_CONTEXTS: u64 = 64;
-/// Largest pool that can be given where the machine does not say how much memory it has.
+/// Largest pool size on a machine that does not report its memory size.
 const MOST_ADDRESSED_BYTES: u64 = 1 << 44;
 /// Pool where the machine does not say how much memory it has.
 const UNKNOWN_POOL_BYTES: u64 = 2 << 30;
@@ -222,7 +222,7 @@ impl MemoryPlan {
             .map_or(MOST_ADDRESSED_BYTES, |machine| machine.total_bytes);
         let pool_bytes = around
             .pool_bytes
-            // More than there is will never be taken.
+            // A larger value is clamped to the machine's memory.
             .map(|given| given.min(most_pool))
             .unwrap_or_else(|| default_pool_bytes(left, most, kv.bytes_per_token));
         let limit = left.map_or(pool_bytes, |left| left.min(pool_bytes));

@@ -12,11 +12,12 @@ use crate::Result;
 /// The tokens of a branch.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    /// In order; all of them when it is whole, with the generation prompt when the branch ends with a user message.
+    /// In order; all of them if `is_whole`, with the generation prompt if the branch ends with a user message.
     pub tokens: Vec<u32>,
-    /// Whether `tokens` are all. Where they are a beginning, counting ended when it was clear that they do not fit.
+    /// Whether `tokens` is the whole prompt. Otherwise it is a prefix: counting ended once the prompt exceeded the
+    /// bound.
     pub is_whole: bool,
-    /// How many there are; at least so many where it is not whole.
+    /// Number of tokens of the prompt; a lower bound unless `is_whole`.
     pub needed: usize,
     /// So many of them, from the first on, are the conversation's system prompt.
     pub num_system_tokens: usize,
@@ -25,7 +26,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Of a branch in which nothing is said.
+    /// The prompt of a branch without messages.
     pub fn empty() -> Self {
         Self {
             tokens: Vec::new(),
@@ -37,7 +38,7 @@ impl Prompt {
     }
 }
 
-/// What a conversation's prompts begin with.
+/// The beginning of every prompt of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// May be empty.
@@ -92,12 +93,12 @@ pub fn branch(history: &History, leaf: Option<&MessageId>) -> Result<Vec<Part>> 
     }
 }
 
-/// Tokens of `parts` under the system prompt, to the end of the last one's turn, as far as `extent` goes. Writes
-/// nothing: the caller stores `new` when it means to. History is held while it is read, not while text is tokenized: words that
-/// are sent meanwhile do not wait.
+/// Tokens of `parts` under the system prompt, to the end of the last part's turn, within `extent`. Writes nothing: the
+/// caller may store `new`. History is locked while it is read, not while text is tokenized, so that sent messages do
+/// not wait.
 ///
 /// # Errors
-/// When history cannot be read, the model's template refuses the messages, or it is not wanted any more.
+/// When history cannot be read, the model's template refuses the messages, or `extent` is interrupted.
 pub fn build<'a>(
     history: &Mutex<History>,
     model: &Model,
@@ -108,10 +109,10 @@ pub fn build<'a>(
     build_to(Ends::WithTurn, history, model, head, parts, extent)
 }
 
-/// As `build`; the tokens end as `ends` says.
+/// Builds a prompt like [`build`], with an end as given by `ends`.
 ///
 /// # Errors
-/// As `build`.
+/// Those of [`build`].
 pub fn build_to<'a>(
     ends: Ends,
     history: &Mutex<History>,
@@ -149,7 +150,7 @@ pub fn build_to<'a>(
     }
     let own = lists.split_off(num_system.min(lists.len()));
     let num_system_tokens = lists.iter().map(Vec::len).sum();
-    // The one in which it was used up, and those after it.
+    // The part in which the extent was used up is incomplete, and the parts after it are missing.
     let num_done = own.len().saturating_sub(usize::from(!is_whole));
     let beyond = stored.iter().skip(num_done + 1).flatten();
     let needed = tokens.len() + beyond.map(Vec::len).sum::<usize>();
@@ -167,13 +168,13 @@ pub fn build_to<'a>(
         is_whole,
         needed: match is_whole {
             true => needed,
-            // It ended because one more came.
+            // The extent ends at the first token beyond its maximum.
             false => needed.max(most_tokens.saturating_add(1)),
         },
     })
 }
 
-/// The ids that the model saw of each part, where they are known.
+/// The stored token ids of each part; `None` for parts without stored ids.
 fn stored_tokens(
     history: &Mutex<History>,
     parts: &[Part],

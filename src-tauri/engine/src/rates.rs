@@ -69,8 +69,8 @@ impl Rates {
         self.prefill_tokens.add(num_tokens as f64, time, memory);
     }
 
-    /// How long running so many tokens of a prompt through the model takes; `None` before one step of it was measured. An
-    /// estimate: attention takes longer the further into a context it is.
+    /// Estimated time of a prefill of `num_tokens` tokens in milliseconds; `None` before a prefill step was measured.
+    /// Attention takes longer further into a context, so the estimate is rough.
     pub(crate) fn prefill_ms(&self, num_tokens: usize) -> Option<f64> {
         let seconds = self.prefill_tokens.seconds_for(num_tokens as f64, 1.0)?;
         Some(seconds * 1e3)

@@ -29,7 +29,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Goes on with `message`, whose tokens so far are `ids`, and whose text is `text`.
+    /// Continues `message`, whose tokens so far are `ids` and whose text is `text`.
     pub(crate) fn new(
         message: Message,
         ids: Vec<u32>,
@@ -65,7 +65,8 @@ impl Reply {
     ) -> Result<MessageState> {
         let mut timeline = session.tokens().to_vec();
         if self.ids.is_empty() && self.text.as_str().is_empty() {
-            // The prompt has opened a thought: who reads the reply is to know. Its tokens are those that the model wrote.
+            // If the prompt ends with an opening thought tag, the reply's text begins with it, but its tokens are only
+            // those that the model generated.
             let opening = cache.model().tokenizer().opened_thought(&timeline);
             let opening = opening.unwrap_or_default();
             self.text.open(&opening);
@@ -73,7 +74,7 @@ impl Reply {
         }
         // Sampled, and not yet taken.
         let mut next = None;
-        // A reply that was killed when it met a stop string has ended.
+        // A reply that was killed right after a stop string is complete.
         while !self.text.has_stopped() {
             if self.num_sampled >= self.max_tokens {
                 return Ok(MessageState::Length);
@@ -109,7 +110,7 @@ impl Reply {
         Ok(MessageState::Complete)
     }
 
-    /// Shows what was held back, when the reply has come to an end, or to one for now.
+    /// Shows the text that was held back, when the reply ends or is cut.
     pub(crate) fn end(&mut self, desk: &Desk, turn: &Accepted, state: MessageState) -> Result<()> {
         let rest = self.text.end(state != MessageState::Complete);
         self.show(desk, turn, rest, &[])

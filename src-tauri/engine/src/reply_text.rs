@@ -1,11 +1,11 @@
-//! The text of a reply, token by token: whole characters only, and nothing that could still become a stop string.
+//! The text of a reply, token by token: whole characters only, and no text that could still become a stop string.
 //!
-//! A reply that was cut goes on as if it had not been: what its ids say decides, not what was shown of them. Half a character
-//! at a cut is not shown, and the second half of a stop string ends the reply as the whole one would have.
+//! A cut reply continues as if it had not been cut: the text is derived from its ids, not from the text that was shown.
+//! Half a character at a cut is not shown, and a stop string that spans the cut ends the reply.
 
 use models::{Detokenizer, StopStrings};
 
-/// Text so far, and what the ids so far have begun.
+/// The text so far, and the pending bytes and held text of the ids so far.
 pub(crate) struct ReplyText {
     shown: String,
     detokenizer: Detokenizer,
@@ -14,7 +14,7 @@ pub(crate) struct ReplyText {
 }
 
 impl ReplyText {
-    /// Nothing yet.
+    /// An empty text.
     pub(crate) fn new(detokenizer: Detokenizer, stops: StopStrings) -> Self {
         Self {
             shown: String::new(),
@@ -24,9 +24,9 @@ impl ReplyText {
         }
     }
 
-    /// Where a reply stands that was cut after `ids`, and of which `stored` was shown, after an `opening` that no id says. Its
-    /// text may differ from that at the cuts: earlier versions showed U+FFFD for the halves of a character, and the end may be
-    /// the beginning of a stop string.
+    /// Restores the state of a reply that was cut after `ids` and whose shown text was `stored`, after an `opening`
+    /// that has no ids. The text may differ from `stored` at the cuts: earlier versions showed U+FFFD for the halves of
+    /// a character, and the end may be the beginning of a stop string.
     pub(crate) fn resumed(
         stored: &str,
         opening: &str,
@@ -36,8 +36,8 @@ impl ReplyText {
     ) -> Self {
         let mut this = Self::new(detokenizer, stops);
         let said: String = ids.iter().map(|&id| this.detokenizer.push(id)).collect();
-        // Ids of another text (it was tokenised from the words, which a template may have changed) say how to go on, not
-        // what was said.
+        // If the ids decode to another text (they were tokenized from the words, which a template may have changed),
+        // they determine how the reply continues, and `stored` stays as its text.
         let (opening, stored) = match stored.strip_prefix(opening) {
             Some(after) if !said.starts_with(opening) => (opening, after),
             _ => ("", stored),
@@ -55,31 +55,31 @@ impl ReplyText {
         this
     }
 
-    /// Begins with words that the prompt had begun the reply with.
+    /// Begins with text with which the prompt opened the reply.
     pub(crate) fn open(&mut self, opening: &str) {
         self.shown.push_str(opening);
     }
 
-    /// All that is shown.
+    /// All text that is shown.
     pub(crate) fn as_str(&self) -> &str {
         &self.shown
     }
 
-    /// Whether a stop string was met.
+    /// Whether a stop string was found.
     pub(crate) fn has_stopped(&self) -> bool {
         self.has_stopped
     }
 
-    /// Takes the next id: the text that is to be shown for it, maybe none.
+    /// Takes the next id and returns the text to show for it, which may be empty.
     pub(crate) fn push(&mut self, id: u32) -> String {
         let text = self.detokenizer.push(id);
         self.say(&text)
     }
 
-    /// The reply ends, for good or, where it `was_cut`, for now: what was held back and is to be shown after all.
+    /// Ends the reply, which may be continued later if it `was_cut`, and returns the held text that is to be shown.
     pub(crate) fn end(&mut self, was_cut: bool) -> String {
         let mut rest = match was_cut {
-            // The other half may come.
+            // The rest of a character may follow when the reply continues.
             true => String::new(),
             false => {
                 let half = self.detokenizer.finish();
@@ -102,8 +102,8 @@ impl ReplyText {
     }
 }
 
-/// How much of `said` was shown as `stored`, where each run of U+FFFD may stand for whatever was cut there. `None` when
-/// `stored` is another text.
+/// Number of bytes of `said` that `stored` covers; each run of U+FFFD in `stored` matches any text. `None` if `stored`
+/// is another text.
 fn covered(stored: &str, said: &str) -> Option<usize> {
     if said.starts_with(stored) {
         return Some(stored.len());
@@ -118,7 +118,7 @@ fn covered(stored: &str, said: &str) -> Option<usize> {
         at += said[at..].find(piece)? + piece.len();
         end = piece;
     }
-    // A character was cut at the end: all that the ids say has been shown.
+    // `stored` ends with a cut character, so all of `said` has been shown.
     Some(if end.is_empty() { said.len() } else { at })
 }
 

@@ -43,7 +43,7 @@ impl Worker {
         })
     }
 
-    /// The last event of a turn that does not fit: why, and what is offered.
+    /// The last event of a turn that does not fit: the reason and the offered choices.
     pub(crate) fn context_full(
         &self,
         turn: &Accepted,
@@ -51,7 +51,7 @@ impl Worker {
         at_least: bool,
         limit: usize,
     ) -> TurnEvent {
-        // What cannot be found out is not offered.
+        // If the choices cannot be determined, none are offered.
         let (too_long, choices) = self.choices(turn, needed).unwrap_or_default();
         TurnEvent::ContextFull {
             message: Some(turn.leaf.clone()),
@@ -81,7 +81,7 @@ impl Worker {
         if too_long.is_none() && !choices.is_empty() {
             shorten::keep_possible(&mut choices, &self.desk, cache, &conversation, &parts);
         }
-        // A larger pool holds no more than the model does.
+        // A larger pool does not extend the model's context.
         let is_too_much = needed > cache.model().config().context_length;
         choices.retain(|choice| !(is_too_much && *choice == ContextChoice::LargerContext));
         Ok((too_long, choices))

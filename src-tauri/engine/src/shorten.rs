@@ -22,8 +22,8 @@ struct Cut {
     kept_from: usize,
 }
 
-/// What can be done about a full context: a branch of a single turn cannot be shortened, nor one of which a part alone is too
-/// long.
+/// The possible choices for a full context. A branch cannot be shortened if it has a single turn or if one part alone
+/// is too long.
 pub(crate) fn choices(
     parts: &[Part],
     cache: &Cache,
@@ -37,7 +37,7 @@ pub(crate) fn choices(
         choices.push(ContextChoice::LargerContext);
     }
     match too_long {
-        // Every conversation with it is as full.
+        // A new conversation with the same system prompt would be full as well.
         Some(TooLong::SystemPrompt) => choices.push(ContextChoice::EditSystemPrompt),
         None if turn_starts(parts).len() > 1 => {
             choices.extend([ContextChoice::Compact, ContextChoice::DropOldest]);
@@ -50,10 +50,10 @@ pub(crate) fn choices(
     choices
 }
 
-/// What of a branch that does not fit is too long by itself.
+/// The part of a branch that alone does not fit into the context, if there is one.
 ///
 /// # Errors
-/// As a prompt of it.
+/// Those of building its prompt.
 pub(crate) fn too_long(
     desk: &Desk,
     cache: &Cache,
@@ -79,7 +79,7 @@ pub(crate) fn too_long(
     }
 }
 
-/// Leaves out of `choices` the ways to shorten a branch that does not fit which would fail: what must stay, or what is to be
+/// Removes from `choices` the ways to shorten a branch that would fail because the part that stays, or the part to be
 /// summarised, does not fit either.
 pub(crate) fn keep_possible(
     choices: &mut Vec<ContextChoice>,
@@ -110,7 +110,7 @@ pub(crate) fn keep_possible(
     }
 }
 
-/// A prompt, counted as far as there is room and the turn is not to stop.
+/// Builds a prompt up to the limit of the context, unless the turn is stopped.
 fn prompt_within(
     desk: &Desk,
     cache: &Cache,
@@ -267,7 +267,7 @@ impl Branch<'_> {
         let limit = self.cache.context_tokens();
         match needed <= limit {
             true => Ok(()),
-            // Counting ends where it does not fit.
+            // Counting ended at the limit of the context.
             false => Err(Error::ContextFull {
                 needed,
                 at_least: true,
@@ -296,7 +296,7 @@ impl Branch<'_> {
         self.prompt(parts)
     }
 
-    /// A part of the branch as a prompt of its own: what begins it anew has no stored ids.
+    /// A prompt of a part of the branch. Its new beginning has no stored ids.
     fn prompt(&self, mut parts: Vec<Part>) -> Result<Prompt> {
         let first = &self.parts[0].id;
         if let Some(part) = parts.first_mut().filter(|part| part.id != *first) {

@@ -94,7 +94,7 @@ impl Turn {
     }
 }
 
-/// Sampling of one turn, over what the conversation has set: what is absent is as it is there.
+/// Sampling of one turn. An absent field takes the conversation's value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnOptions {
@@ -112,16 +112,16 @@ pub struct TurnOptions {
     pub top_p: Option<f32>,
     /// Keep tokens at least this likely relative to the best; 0 is off.
     pub min_p: Option<f32>,
-    /// Makes tokens less likely that came lately; 1 is off, and so is 0.
+    /// Repetition penalty on recent tokens; 1 and 0 are off.
     pub repetition_penalty: Option<f32>,
-    /// Strings that end the reply, instead of the conversation's.
+    /// Stop strings, in place of the conversation's.
     pub stop: Option<Vec<String>>,
 }
 
 impl TurnOptions {
-    /// How the turn samples in a conversation that has `set` this.
+    /// The turn's sampling in a conversation whose settings are `set`.
     pub fn over(&self, set: &Sampling) -> Sampling {
-        // A penalty would take another than the most likely token.
+        // A repetition penalty could change which token is the most likely.
         let penalty = match self.greedy {
             true => 1.0,
             false => self.repetition_penalty.unwrap_or(set.repetition_penalty),
@@ -154,11 +154,11 @@ pub enum TurnEvent {
         /// The reply that is about to be written.
         reply: Option<Box<Message>>,
     },
-    /// The conversation's model cannot answer, and another one does: from now on that is the conversation's.
+    /// The conversation's model cannot be used. Another model answers, and the conversation keeps it.
     ModelFallback {
-        /// The model that was wanted.
+        /// The conversation's model until now.
         wanted: String,
-        /// Stable code of why it cannot be used.
+        /// Stable error code of the reason.
         code: String,
         /// Why it cannot be used, in one sentence.
         reason: String,
@@ -205,7 +205,7 @@ pub enum TurnEvent {
     Finished {
         /// The reply.
         message: MessageId,
-        /// The model that wrote it; absent where none did.
+        /// The model that wrote it; absent for an edited reply.
         model: Option<String>,
         /// All of its text.
         text: String,
@@ -230,9 +230,9 @@ pub enum TurnEvent {
         message: Option<MessageId>,
         /// Tokens that the prompt and one reply token need.
         needed_tokens: u32,
-        /// `needed_tokens` is a lower bound: counting ended when it was clear that they do not fit.
+        /// `needed_tokens` is a lower bound: counting stopped when the limit was exceeded.
         at_least: bool,
-        /// What alone takes more than there is room for, so that nothing else can be left out for it.
+        /// The part that exceeds the context by itself, so that leaving out other messages does not help.
         too_long: Option<TooLong>,
         /// Tokens that there is room for.
         limit_tokens: u32,
@@ -286,7 +286,7 @@ pub enum ContextChoice {
     Stop,
 }
 
-/// What does not fit into a context by itself.
+/// A part of a prompt that exceeds the context by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum TooLong {
@@ -296,19 +296,19 @@ pub enum TooLong {
     Message,
 }
 
-/// What an edit, a new message or a new system prompt would cost.
+/// The cost of an edit, a new message or a new system prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct EditCost {
     /// Tokens of the new prompt whose keys and values are cached, and would be used.
     pub keeps: u32,
     /// Tokens of the new prompt.
     pub of: u32,
-    /// `of` is a lower bound: counting ended when it was clear that they do not fit.
+    /// `of` is a lower bound: counting stopped when the limit was exceeded.
     pub at_least: bool,
-    /// Tokens that there is room for, the reply included.
+    /// Tokens that fit into the context, the reply included.
     pub limit: u32,
-    /// How long reading the other tokens would take, by what this machine did with this model before, in milliseconds.
-    /// `None` while that is not known.
+    /// Estimated prefill time of the other tokens in milliseconds, from the measured speed of this model on this machine.
+    /// `None` before the first measurement.
     pub read_ms: Option<u32>,
 }
 
@@ -317,7 +317,7 @@ pub struct EditCost {
 pub struct ContextUse {
     /// Tokens of the active branch.
     pub used: u32,
-    /// `used` is a lower bound: counting ended when it was clear that they do not fit.
+    /// `used` is a lower bound: counting stopped when the limit was exceeded.
     pub at_least: bool,
     /// Tokens that there is room for.
     pub limit: u32,

@@ -1,11 +1,12 @@
-//! A path as a person types, pastes or drops it: `~`, `file://` addresses and quotes are understood, where no shell has done it before.
+//! Parses a path that a person types, pastes or drops: expands `~`, decodes `file://` URLs and removes quotes, as no
+//! shell has done so.
 
 use std::path::{Path, PathBuf};
 
-/// The file that is meant, as an absolute path without `..`. Links are kept: a model is called as the link.
+/// The absolute path without `..` of the typed path. Symbolic links are kept, since a model is named after the link.
 ///
 /// # Errors
-/// What the system says of the working folder, or of a folder on the way.
+/// When the working folder, or a folder on the path, cannot be read.
 pub(crate) fn absolute(typed: &Path) -> std::io::Result<PathBuf> {
     let meant = match typed.to_str() {
         Some(text) => meant(text, std::env::home_dir().as_deref()),
@@ -16,13 +17,14 @@ pub(crate) fn absolute(typed: &Path) -> std::io::Result<PathBuf> {
         .components()
         .any(|part| part == std::path::Component::ParentDir);
     match (climbs, path.parent(), path.file_name()) {
-        // Only the file system knows where `..` leads to from a link.
+        // Only the file system can resolve `..` after a symbolic link.
         (true, Some(folder), Some(name)) => Ok(plain(folder.canonicalize()?).join(name)),
         _ => Ok(path),
     }
 }
 
-/// Whether two paths lead to one file, by links and spellings. Hard links under two names are two files.
+/// Whether two paths name one file, by symbolic links or different spellings. Hard links under two names count as two
+/// files.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     if one == other {
         return true;
@@ -50,12 +52,12 @@ fn meant(typed: &str, home: Option<&Path>) -> PathBuf {
         Some((rest, home)) if rest.starts_with(std::path::is_separator) => {
             home.join(rest.trim_start_matches(std::path::is_separator))
         }
-        // `~` in front of a name is another person's home, or part of a name.
+        // `~name` is another user's home, or a file name.
         _ => PathBuf::from(text),
     }
 }
 
-/// The path that a `file:` address names (RFC 8089).
+/// The path that a `file:` URL names (RFC 8089).
 fn of_address(text: &str) -> Option<PathBuf> {
     let scheme = text.get(..5)?;
     if !scheme.eq_ignore_ascii_case("file:") {
@@ -75,7 +77,7 @@ fn of_address(text: &str) -> Option<PathBuf> {
 #[cfg(not(windows))]
 fn local(host: Option<&str>, path: Vec<u8>) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
-    // Another machine's file is not here: the path is looked for as it is, and the error names it.
+    // A URL with another host is kept as it is, so that the error names it.
     let bytes = match host {
         Some(host) => [b"//", host.as_bytes(), &path].concat(),
         None => path,
@@ -83,7 +85,7 @@ fn local(host: Option<&str>, path: Vec<u8>) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// `/C:/x` is `C:\x`; a host is a share.
+/// Converts `/C:/x` to `C:\x`, and a host to a network share.
 #[cfg(windows)]
 fn local(host: Option<&str>, path: Vec<u8>) -> PathBuf {
     let path = String::from_utf8_lossy(&path).replace('/', "\\");
@@ -96,7 +98,7 @@ fn local(host: Option<&str>, path: Vec<u8>) -> PathBuf {
     }
 }
 
-/// `%20` is a space; what is no such code stays.
+/// Decodes percent-encoding (`%20` is a space); invalid codes are kept.
 fn decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let hex = |at: usize| {
@@ -125,7 +127,7 @@ fn plain(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Without the prefix `\\?\` that Windows puts before a path that was looked up, where it is not needed.
+/// Removes the prefix `\\?\`, which Windows adds to a canonical path, if it is not needed.
 #[cfg(windows)]
 fn plain(path: PathBuf) -> PathBuf {
     let short = path.to_str().and_then(|text| {

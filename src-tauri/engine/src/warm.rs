@@ -58,7 +58,7 @@ impl Worker {
         let wanted = conversation.model.as_deref();
         if evict == Evict::Unpinned && loaded.is_some() && wanted.is_some_and(|_| wanted != loaded)
         {
-            // The open conversation's model does not make way for one that is only pointed at.
+            // A conversation that is only pointed at does not replace the open conversation's model.
             return Ok(());
         }
         self.load_for(&conversation)?;
@@ -87,7 +87,7 @@ impl Worker {
             return Ok(Prompt::empty());
         };
         let parts = prompt::branch(&self.desk.history(), Some(leaf))?;
-        // What does not fit was never read to its end: its beginning is what is cached.
+        // A prompt that does not fit was only prefilled in part, so its beginning may be cached.
         let mut go_on = || true;
         let mut extent = Extent::new(cache.context_tokens(), &mut go_on);
         let history = self.desk.shared_history();

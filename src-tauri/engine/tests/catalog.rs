@@ -1,4 +1,4 @@
-//! Which models there are, and what adding and removing them changes.
+//! The list of models, and the effects of adding and removing them.
 
 use std::path::{Path, PathBuf};
 
@@ -127,7 +127,7 @@ fn a_file_that_cannot_be_used_gives_its_name_to_one_that_can() {
     let good = scene.file("elsewhere/m.gguf");
     assert!(scene.add(&good).unwrap().usable);
     assert_eq!(scene.names(), ["m"]);
-    // Two that can be used keep each other's names apart.
+    // A second usable file of the same name is refused.
     let other = scene.file("other/m.gguf");
     let error = scene.add(&other).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument(_)), "{error}");

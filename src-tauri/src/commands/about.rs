@@ -12,7 +12,7 @@ use crate::app::OpenApp;
 pub struct AppInfo {
     /// Version of the application.
     pub version: &'static str,
-    /// What computes the loaded model, or would compute one, by its own name.
+    /// The name of the processor or GPU that computes the loaded model, or would compute one.
     pub device: String,
     /// The data folder.
     pub data_dir: String,
@@ -40,7 +40,7 @@ pub(crate) fn app_info(app: OpenApp) -> Result<AppInfo, ApiError> {
     })
 }
 
-/// What computes the loaded model.
+/// The name of the device that computes the loaded model.
 fn in_use(device: &DeviceUse, processor: String) -> String {
     match (&device.name, device.num_layers) {
         (Some(gpu), None) => gpu.clone(),
@@ -49,7 +49,8 @@ fn in_use(device: &DeviceUse, processor: String) -> String {
     }
 }
 
-/// What would compute a model: of several GPUs the one with the most memory, where none is named.
+/// The name of the device that would compute a model; if several GPUs are present and none is chosen, the one with the
+/// most memory.
 fn chosen(choice: DeviceChoice, list: &DeviceList, processor: String) -> String {
     let gpu = match choice {
         DeviceChoice::Cpu => None,

@@ -105,7 +105,7 @@ pub(crate) fn set_when_full(
     Ok(app.history().set_when_full(&id, when_full)?)
 }
 
-/// Chooses the model that answers from now on; replies that are there stay whose they are.
+/// Sets the model that answers from now on; existing replies keep their model.
 #[tauri::command(async)]
 pub(crate) fn set_conversation_model(
     app: OpenApp,

@@ -29,8 +29,8 @@ pub(crate) fn add_model(app: OpenApp, path: String) -> Result<ModelEntry, ApiErr
     )?)
 }
 
-/// Removes a model: one that was added is forgotten, a file in the models folder is deleted, where that is asked for. The one in
-/// memory goes first, since some systems delete no file that is open.
+/// Removes a model: an added model loses its entry; a file in the models folder is deleted if the caller asks for that.
+/// If the model is loaded, it is unloaded before its file is deleted, since some systems cannot delete an open file.
 #[tauri::command(async)]
 pub(crate) fn remove_model(
     app: OpenApp,

@@ -1,4 +1,4 @@
-//! How the window was left: the size of its text, and the conversation that was looked at.
+//! Saved state of the window: its zoom and the open conversation.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,15 +12,15 @@ use crate::app::OpenApp;
 const ZOOM: &str = "zoom";
 const LOOKED_AT: &str = "looked_at";
 
-/// The least and the largest zoom.
+/// Allowed zoom factors.
 const ZOOMS: std::ops::RangeInclusive<f64> = 0.5..=3.0;
 
-/// What a window begins with.
+/// The state in which the window opens.
 #[derive(Debug, Serialize, TS)]
 pub struct View {
-    /// How large everything is drawn; 1 is the usual size.
+    /// Zoom factor; 1 is the normal size.
     pub zoom: f64,
-    /// The conversation that was looked at last; none if that was the blank page.
+    /// The conversation that was open last; none for the blank page.
     pub conversation: Option<ConversationId>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn set_zoom(app: OpenApp, window: WebviewWindow, zoom: f64) -> Result
     Ok(())
 }
 
-/// The conversation that was looked at last.
+/// The conversation that was open last.
 pub(crate) fn looked_at(history: &History) -> store::Result<Option<ConversationId>> {
     let kept = history.setting(LOOKED_AT)?;
     Ok(kept
@@ -58,12 +58,12 @@ pub(crate) fn looked_at(history: &History) -> store::Result<Option<ConversationI
         .map(ConversationId::from))
 }
 
-/// Notes which conversation is looked at from now on.
+/// Stores the open conversation.
 pub(crate) fn keep_looked_at(app: &OpenApp, conversation: Option<&ConversationId>) {
     keep(app, LOOKED_AT, json!(conversation));
 }
 
-/// A history that cannot be written is told where words are at stake; here only the next start is less at home.
+/// A failed write is only logged: it loses no message, only the saved state of the window.
 fn keep(app: &OpenApp, key: &str, value: Value) {
     let mut history = app.history();
     if history

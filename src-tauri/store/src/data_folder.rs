@@ -93,7 +93,7 @@ impl DataFolder {
         })
     }
 
-    /// A folder that is only read: nothing is made in it, and it is not locked.
+    /// Opens a folder for reading only: nothing is created in it, and it is not locked.
     ///
     /// # Errors
     /// When the path cannot be made absolute.

@@ -32,12 +32,12 @@ pub(crate) fn open(path: &Path, key: Option<(&DataKey, Database)>) -> rusqlite::
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
     unlock(&connection, key)?;
-    // What is deleted is overwritten in its page.
+    // Deleted content is overwritten with zeros.
     connection.pragma_update(None, "secure_delete", "ON")?;
     Ok(connection)
 }
 
-/// Opens a database that nobody writes, and that has no log: no file is made, and none is locked.
+/// Opens a database without a write-ahead log that no process writes to. Creates no file and takes no lock.
 pub(crate) fn open_to_read(
     path: &Path,
     key: Option<(&DataKey, Database)>,
@@ -50,7 +50,7 @@ pub(crate) fn open_to_read(
     Ok(connection)
 }
 
-/// The address of a file that does not change.
+/// The SQLite URI that opens a file as immutable.
 fn immutable(path: &Path) -> String {
     let mut address = if cfg!(windows) { "file:/" } else { "file:" }.to_owned();
     for &byte in path.as_os_str().as_encoded_bytes() {

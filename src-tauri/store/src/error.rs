@@ -104,7 +104,7 @@ pub enum Error {
     /// The reply is not being generated, so nothing can be appended to it.
     #[error("the reply {0} is not being generated")]
     NotGenerating(MessageId),
-    /// The history was opened to be read.
+    /// The history was opened for reading only.
     #[error("the history is open for reading only; nothing was changed")]
     ReadOnly,
     /// SQLite failed.
@@ -119,7 +119,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// There is no room on the disk.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => trouble::is_full(source),
@@ -128,7 +128,7 @@ impl Error {
         }
     }
 
-    /// The folder can be read and not written.
+    /// Whether the folder is read-only.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Io { source, .. } => trouble::is_read_only(source),

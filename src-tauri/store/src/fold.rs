@@ -1,6 +1,6 @@
-//! Text as search compares it: what a reader takes for the same letters is the same text. Case, diacritics, composed and
-//! decomposed, full-width and half-width forms, and what cannot be seen make no difference; `ui/src/words/fold.ts` does the
-//! same in the page, and both are tested with `tests/fixtures/search.json`.
+//! Folds text for search, so that letters which look alike to a reader compare equal. Case, diacritics, composed and
+//! decomposed forms, full and half width, and invisible characters make no difference. `ui/src/words/fold.ts` does the
+//! same in the page; both are tested with `tests/fixtures/search.json`.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The folded text alone.
+/// Folds a text.
 pub(crate) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     each_cluster(text, |_, cluster| folded.push_str(cluster));
     folded
 }
 
-/// A folded text that knows where each of its bytes comes from.
+/// A folded text that maps each of its bytes to the original text.
 pub(crate) struct Folded {
     pub(crate) text: String,
-    /// Where in the folded text a cluster begins, and the cluster in the original.
+    /// For each grapheme cluster, its start in the folded text and its range in the original.
     clusters: Vec<(usize, Range<usize>)>,
 }
 
@@ -35,7 +35,7 @@ impl Folded {
         Self { text, clusters }
     }
 
-    /// The whole characters of the original that a range of the folded text comes from.
+    /// The range of whole graphemes of the original that a range of the folded text comes from.
     pub(crate) fn original(&self, range: &Range<usize>) -> Range<usize> {
         let at = |byte: usize| {
             let after = self.clusters.partition_point(|(start, _)| *start <= byte);
@@ -47,13 +47,13 @@ impl Folded {
     }
 }
 
-/// Hands on each character as a reader sees it, with where it stands and what it is folded to.
+/// Calls `each` with the range and the folded text of each grapheme cluster.
 fn each_cluster(text: &str, mut each: impl FnMut(Range<usize>, &str)) {
     let bytes = text.as_bytes();
     let mut folded = String::new();
     let mut at = 0;
     while at < bytes.len() {
-        // Most text is ASCII, where a byte is a character, unless a mark follows it.
+        // A fast path for ASCII: a byte is a grapheme unless a combining mark follows it.
         if bytes[at].is_ascii() && bytes.get(at + 1).is_none_or(u8::is_ascii) {
             let char = match bytes[at] {
                 control if control.is_ascii_control() => b' ',
@@ -98,12 +98,12 @@ fn fold_cluster(cluster: &str, folded: &mut String) {
     }
 }
 
-/// Ideographs, kana and Hangul syllables, which are folded to themselves.
+/// Whether the character is an ideograph, kana or Hangul syllable, which fold to themselves.
 fn is_itself(char: char) -> bool {
     matches!(u32::from(char), 0x3041..=0x3096 | 0x30A1..=0x30FA | 0x4E00..=0x9FFF | 0xAC00..=0xD7A3)
 }
 
-/// One sign for those that are typed for one another.
+/// Maps punctuation signs that are typed for one another to one sign.
 fn alike(char: char) -> char {
     match char {
         'ς' => 'σ',
@@ -116,14 +116,14 @@ fn alike(char: char) -> char {
     }
 }
 
-/// Joiners, selectors, and marks of direction.
+/// Whether the character is a joiner, a variation selector or a directional mark.
 fn is_unseen(char: char) -> bool {
     matches!(u32::from(char), 0xAD | 0x61C | 0x180B..=0x180F | 0x200B..=0x200F | 0x202A..=0x202E | 0x2060..=0x206F
         | 0xFE00..=0xFE0F | 0xFEFF | 0xE0000..=0xE0FFF)
 }
 
-/// Marks that many leave out when they write: accents, the points of Hebrew, the vowel signs of Arabic. The breve makes
-/// another letter in Cyrillic.
+/// Whether a combining mark is ignored because writers often omit it: accents, Hebrew points, Arabic vowel signs. The
+/// breve is kept in Cyrillic, where it makes another letter.
 fn is_dropped(char: char, base: char) -> bool {
     let is_cyrillic = matches!(u32::from(base), 0x400..=0x52F);
     match u32::from(char) {

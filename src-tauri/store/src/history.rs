@@ -40,9 +40,9 @@ pub struct History {
     clean_marker: Option<PathBuf>,
     /// The write-ahead log.
     log: PathBuf,
-    /// Nothing can be written, not even what is only of use to this crate.
+    /// Nothing is written, not even internal data such as the search index.
     is_read_only: bool,
-    /// What is read instead of the file itself; closed before it goes.
+    /// The copy that is read instead of the file. It is deleted after the connection is closed.
     copy: Option<read::Copy>,
 }
 

@@ -130,20 +130,20 @@ pub(crate) fn form_of(seal: Option<&Seal>) -> Form {
     seal.map_or(Form::Plain, Seal::form)
 }
 
-/// Words that unlock a data folder. Overwritten when they go, and nothing prints them.
-/// The same words in another Unicode form are the same passphrase: which form a keyboard gives is nobody's choice.
+/// Words that unlock a data folder. Overwritten when they go, and nothing prints them. A passphrase in another Unicode
+/// normalization form is the same passphrase, since the form depends on the keyboard.
 #[derive(Clone, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Passphrase(String);
 
 impl Passphrase {
-    /// What a new key is locked by: the composed form (NFC), as RFC 8265 has it.
+    /// The composed form (NFC), which wraps a new key, as in RFC 8265.
     pub(crate) fn composed(&self) -> Zeroizing<String> {
         composed(&self.0)
     }
 
-    /// Every form under which a key may have been locked, each once: composed, decomposed, without compatibility forms, and
-    /// as it was said. Earlier versions locked by what they were given.
+    /// Every form that may have wrapped a key, each once: NFC, NFD, NFKC, and as entered. Earlier versions used the
+    /// passphrase as entered.
     pub(crate) fn forms(&self) -> Vec<Zeroizing<String>> {
         let mut forms = vec![self.composed()];
         let others = [
@@ -174,7 +174,8 @@ fn composed(words: &str) -> Zeroizing<String> {
     collected(words.nfc(), words.len())
 }
 
-/// Into memory that is large enough from the start: growing would leave copies behind. No form is more than 18 times as long.
+/// Collects into a buffer that is large enough from the start, since growing would leave copies in memory. No
+/// normalization form is more than 18 times as long.
 fn collected(chars: impl Iterator<Item = char>, length: usize) -> Zeroizing<String> {
     let mut form = Zeroizing::new(String::with_capacity(length * 18));
     form.extend(chars);

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! `wrapped` is the data key under AES-256-GCM, by a key that argon2id (RFC 9106, version 0x13) makes of the passphrase
-//! in its composed form (NFC; what was locked by another form still unlocks);
-//! version, folder, salt and costs are associated data. The digest tells damage from a wrong passphrase.
+//! in its composed form (NFC; a key wrapped under another form still unlocks); version, folder, salt and costs are
+//! associated data. The digest tells damage from a wrong passphrase.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -380,7 +380,7 @@ mod tests {
             passphrase: words(composed),
         };
         let mut file = KeyFile::create(folder.path(), &key, &secret).unwrap();
-        // Half-width kana are another text in each form of their own.
+        // Half-width kana differ in each normalization form.
         for older in [composed, decomposed, "cafe\u{301} ｶﾞ pass"] {
             file.contents.lock =
                 lock_by_words(&file.path, &file.contents.folder, &key, older).unwrap();

@@ -1,17 +1,17 @@
-//! Titles and the names of files made of them: one line, no character that a reader cannot see, and cut between characters
-//! as a reader sees them. `ui/src/backend/fake/title.ts` does the same, and both are tested with `tests/fixtures/titles.json`.
+//! Titles, and file names made from them: one line, without invisible characters, cut at grapheme boundaries.
+//! `ui/src/backend/fake/title.ts` does the same; both are tested with `tests/fixtures/titles.json`.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Longest title that is made from a text, in characters as a reader sees them.
+/// Longest title that is made from a text, in graphemes.
 const MADE: usize = 60;
-/// Longest title that is given.
+/// Longest title that a person gives, in graphemes.
 const GIVEN: usize = 200;
-/// Longest name of a file without its ending, in bytes: file systems take 255, and some programs add to a name.
+/// Longest file name without its extension, in bytes: file systems allow 255, and some programs append to a name.
 const FILE_BYTES: usize = 180;
 
-/// The title of a conversation that begins with `text`: its first line that says something, without the marks that make it a
-/// heading, a quotation or a list.
+/// The title of a conversation that begins with `text`: its first line that is not empty, without the Markdown marks of
+/// a heading, quote or list.
 pub fn title_from(text: &str) -> String {
     let lines = text
         .lines()
@@ -23,12 +23,12 @@ pub fn title_from(text: &str) -> String {
     cut(&line, MADE)
 }
 
-/// A title as it is kept: one line, without control characters and marks of direction.
+/// A title as it is stored: one line, without control characters and directional marks.
 pub fn title_of(given: &str) -> String {
     cut(&one_line(given), GIVEN)
 }
 
-/// A name for a file, without its ending, that every file system takes.
+/// A file name without its extension that is valid on every file system.
 pub fn file_stem(title: &str) -> String {
     let allowed = |char: char| {
         if r#"\/:*?"<>|"#.contains(char) {
@@ -54,13 +54,13 @@ pub fn file_stem(title: &str) -> String {
         .to_ascii_uppercase();
     match stem {
         "" => "conversation".to_owned(),
-        // Names of devices on Windows, whatever the ending.
+        // Device names on Windows are reserved with any extension.
         stem if is_device(&device) => format!("{stem}_"),
         stem => stem.to_owned(),
     }
 }
 
-/// White space of any kind is one space; what cannot be seen and joins nothing is left out.
+/// Replaces runs of white space with one space, and removes invisible characters that are not joiners.
 fn one_line(text: &str) -> String {
     let seen = text.chars().filter(|&char| !is_left_out(char));
     let spaced: String = seen
@@ -73,19 +73,19 @@ fn one_line(text: &str) -> String {
         .join(" ")
 }
 
-/// Control characters, and what changes directions. The joiners of emoji and scripts stay.
+/// Whether the character is a control or directional character. The joiners of emoji and scripts are kept.
 fn is_left_out(char: char) -> bool {
     (char.is_control() && !char.is_whitespace())
         || is_of_direction(char)
         || matches!(char, '\u{200b}' | '\u{2060}' | '\u{feff}')
 }
 
-/// What changes the direction of the text after it.
+/// Whether the character changes the direction of the text after it.
 pub(crate) fn is_of_direction(char: char) -> bool {
     matches!(u32::from(char), 0x61C | 0x200E | 0x200F | 0x202A..=0x202E | 0x2066..=0x2069)
 }
 
-/// Without what makes a line a heading, a quotation or an item of a list.
+/// The line without the Markdown marks of a heading, quote or list item.
 pub(crate) fn without_marks(line: &str) -> &str {
     let mut line = line.trim();
     loop {
@@ -107,7 +107,7 @@ fn is_fence(line: &str) -> bool {
     line.starts_with("```") || line.starts_with("~~~")
 }
 
-/// At a space if there is one in the second half.
+/// Cuts the line to `most` graphemes, at a space if there is one in the second half.
 fn cut(line: &str, most: usize) -> String {
     let Some((end, _)) = line.grapheme_indices(true).nth(most) else {
         return line.to_owned();

@@ -69,7 +69,8 @@ fn another_format_of_keys_and_values_restores_nothing() {
     );
 }
 
-/// Puts other weights into a model file: the same size, time and inode, as an unpacked archive or another fine-tune gives.
+/// Writes other weights into a model file without changing its size, modification time and inode, as unpacking an
+/// archive of another fine-tune may do.
 fn replace_in_place(path: &Path, bytes: &[u8]) {
     let before = std::fs::metadata(path).expect("the file");
     assert_eq!(bytes.len() as u64, before.len(), "the sizes tell nothing");
@@ -87,7 +88,7 @@ fn other_model() -> Vec<u8> {
     std::fs::read(&path).expect("another model")
 }
 
-/// Sets a file's time to a fixed one in the past.
+/// Sets a file's modification time to a fixed value in the past.
 fn set_old(path: &Path) {
     let file = std::fs::File::options().write(true).open(path);
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_580_601_600);
@@ -142,7 +143,7 @@ fn a_model_that_is_replaced_by_something_unusable_goes_on_as_it_is() {
     let mut chat = Chat::new(Subject::TINY);
     let path = chat.home().join("models/tiny-1.gguf");
     let first = chat.say(&prose(0, 150));
-    // In the midst of a download.
+    // Like a download in progress.
     let whole = std::fs::read(&path).expect("the model");
     std::fs::write(&path, &whole[..whole.len() / 2]).expect("cut");
     let next = chat.say_after(&first.message, "And then?");

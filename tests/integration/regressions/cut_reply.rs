@@ -1,13 +1,13 @@
-//! A reply that was cut, by whatever, and continued equals the one that was not.
+//! A reply that was cut in any way and continued equals the reply that was not cut.
 
 use engine::TurnEvent;
 use store::{Format, MessageState, Sampling, TokenRow};
 use tests::{Chat, Cli, Outcome, Subject};
 
-/// The reply is at most this long.
+/// Most tokens of the reply.
 const MOST: u32 = 24;
 
-/// What the default model is asked to say: characters of several tokens, alone and combined.
+/// Text that the default model is asked to repeat: characters of several tokens, alone and combined.
 const WORDS: [&str; 4] = [
     "你好，世界。编译器很有趣。",
     "👨‍👩‍👧‍👦🚀🔥💡",
@@ -25,7 +25,7 @@ fn with_stops(chat: &Chat, stops: &[&str]) {
         .expect("sampling");
 }
 
-/// The reply cut after `cut` tokens, and the same when it has gone on to the length of the whole one.
+/// The reply cut after `cut` tokens, and the same reply continued to the length of the whole one.
 fn cut_and_continued(chat: &mut Chat, whole: &Outcome, cut: u32) -> (Outcome, Outcome) {
     chat.max_tokens = cut;
     let stopped = chat.regenerate(&whole.message);
@@ -44,7 +44,7 @@ fn a_reply_cut_anywhere_and_continued_equals_the_one_that_was_not_cut() {
         for cut in 1..(whole.ids.len() as u32).min(MOST) {
             let (stopped, continued) = cut_and_continued(&mut chat, &whole, cut);
             assert!(whole.text.starts_with(&stopped.text), "{:?}", stopped.text);
-            // Something of a character that is not shown yet.
+            // The ids end inside a character, which is not shown yet.
             num_halves += usize::from(chat.decoded(&stopped.ids).ends_with('\u{fffd}'));
             assert_eq!(continued.ids, whole.ids, "{words} cut at {cut}");
             assert_eq!(continued.text, whole.text, "{words} cut at {cut}");
@@ -92,7 +92,7 @@ fn a_reply_that_was_stored_with_half_a_character_is_whole_when_it_goes_on() {
     for cut in 1..7 {
         chat.max_tokens = cut;
         let stopped = chat.regenerate(&whole.message);
-        // As an earlier version left it.
+        // As an earlier version stored it.
         let text = chat.decoded(&stopped.ids);
         num_broken += usize::from(text.ends_with('\u{fffd}'));
         let row = TokenRow {

@@ -1,4 +1,5 @@
-//! Long drafts and pastes: the engine stays awake, and what cannot fit is known before it is read.
+//! Long drafts and pasted texts: the engine stays responsive, and a text that cannot fit is recognized before it is
+//! tokenized to its end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,7 +20,7 @@ fn history_is_free_while_a_text_is_tokenized() {
     let history = chat.shared_history();
     let looks = AtomicUsize::new(0);
     let mut go_on = || {
-        // What is sent now is stored now.
+        // A message sent now is stored at once.
         assert!(history.try_lock().is_ok(), "words would wait");
         looks.fetch_add(1, Ordering::Relaxed);
         true
@@ -81,7 +82,7 @@ fn a_script_without_spaces_is_read_ahead_and_sending_it_computes_the_rest() {
         assert!(total > 200, "{script}: {total}");
         let ready = chat.draft(None, &text);
         assert!(ready + 48 > total, "{script}: {ready} of {total}");
-        // It was typed further before it was sent.
+        // More text was typed before it was sent.
         let sent = chat.say(&format!("{text}。对吗?"));
         assert!(sent.prefill.computed < 80, "{script}: {:?}", sent.prefill);
     }
@@ -149,14 +150,14 @@ fn advice_is_offered_only_where_it_can_help() {
         ContextChoice::NewConversation,
         ContextChoice::Stop,
     ];
-    // A branch of two turns: leaving the first one out does not help.
+    // A branch of two turns: dropping the first one does not help.
     let said = refusal(&chat.try_to_say(&long));
     assert_eq!(said, (Some(TooLong::Message), true, shorter.to_vec()));
     let context = chat.context();
     assert!(context.at_least && context.used > context.limit);
     assert_eq!(context.choices, shorter);
 
-    // The next one fits alone: what stands before it cannot be summarised, and can be left out.
+    // The next message fits alone: the turns before it cannot be summarised, but can be dropped.
     let said = refusal(&chat.try_to_say("Go on."));
     let leave_out = vec![ContextChoice::DropOldest, ContextChoice::Stop];
     assert_eq!(said, (None, true, leave_out.clone()));

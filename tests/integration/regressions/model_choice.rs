@@ -1,4 +1,4 @@
-//! Which model answers: the one that was chosen for the conversation, and where that cannot, another, which is said.
+//! The model that answers: the conversation's own, or a fallback, which is reported.
 
 use engine::{Turn, TurnEvent, TurnOptions};
 use models::Architecture;
@@ -8,7 +8,7 @@ use tests::{Chat, Outcome, Subject, prose};
 const FIRST: Subject = Subject::Tiny(Architecture::Llama, 1);
 const SECOND: Subject = Subject::Tiny(Architecture::Llama, 2);
 
-/// The model by which a reply was written, as history has it.
+/// The model that wrote a reply, from the history.
 fn writer(chat: &Chat, outcome: &Outcome) -> String {
     let message = chat.history().message(&outcome.message).expect("reply");
     message.model.expect("a model")
@@ -26,7 +26,7 @@ fn choose(chat: &Chat, model: &str) {
         .expect("model");
 }
 
-/// What was said of a model that did not answer: wanted, code, in its place.
+/// The `ModelFallback` events: wanted model, code, answering model.
 fn fallbacks(events: &[TurnEvent]) -> Vec<(String, String, String)> {
     let of = |event: &TurnEvent| match event {
         TurnEvent::ModelFallback {
@@ -57,7 +57,7 @@ fn a_conversation_keeps_the_model_that_first_answered_in_it() {
     chat.restart();
     let second = chat.say("and again");
     assert_eq!(writer(&chat, &second), "tiny-2");
-    // A new conversation, too: what a file that is added changes is the list.
+    // A new conversation keeps the default as well: an added file changes only the list.
     let other = chat.new_conversation("");
     let third = chat.say_in(&other, "hello");
     assert_eq!(writer(&chat, &third), "tiny-2");
@@ -92,7 +92,7 @@ fn a_model_that_is_gone_is_said_and_the_chosen_one_goes_on_with_the_same_words()
     let first = chat.say(&prose(0, 150));
     std::fs::remove_file(chat.home().join("models/tiny-2.gguf")).expect("removed");
     chat.restart();
-    // Looking at it is no turn, and changes nothing.
+    // Opening the conversation is not a turn and changes nothing.
     chat.engine()
         .open(Some(chat.conversation.clone()))
         .expect("open");

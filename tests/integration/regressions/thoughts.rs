@@ -1,4 +1,4 @@
-//! Replies that begin in a thought which their prompt has opened, and penalties that let a reply end.
+//! Replies that begin inside a thought that their prompt opened, and repetition penalties that let a reply end.
 
 use engine::{Turn, TurnEvent, TurnOptions};
 use models::Architecture;
@@ -46,7 +46,7 @@ fn a_reply_begins_in_the_thought_that_its_prompt_has_opened() {
         "the tag is of the prompt"
     );
 
-    // What follows uses every token that was computed, with no tag in between.
+    // The next turn reuses every computed token, with no tag inserted.
     let next = chat.say("and then");
     let reused = next.prefill.resident + next.prefill.restored;
     assert_eq!(reused, reply.prompt_tokens + chat.max_tokens - 1);

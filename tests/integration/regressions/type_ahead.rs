@@ -36,7 +36,7 @@ fn typed(chat: &Chat, model: &Model, text: &str) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// What is read ahead of `text` after the active leaf.
+/// The tokens prefilled for the draft `text` after the active leaf.
 fn draft(chat: &Chat, model: &Model, conversation: &Conversation, text: &str) -> Vec<u32> {
     let (history, above) = (chat.shared_history(), conversation.active_leaf.as_ref());
     let mut extent = Extent::whole();

@@ -57,7 +57,7 @@ impl Chat {
         self.outcome(&events)
     }
 
-    /// Has a reply go on; everything that happened.
+    /// Continues a reply and returns all events.
     pub fn try_to_go_on(&mut self, message: &MessageId) -> Vec<TurnEvent> {
         let turn = Turn::Continue {
             conversation: self.conversation.clone(),

@@ -102,7 +102,7 @@ pub(crate) struct SpeedFlags {
     pub(crate) llama_bench: PathBuf,
 }
 
-/// What a speed can be compared with.
+/// A program to compare the speed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Baseline {
     /// Its `llama-bench` on the CPU, with flash attention on or off, whichever is faster
@@ -126,8 +126,8 @@ impl BenchCommand {
         }
     }
 
-    /// What is to compute. The CPU, whatever is said, where another program computes there in turn, where it is what a process
-    /// takes that is measured, and for the quality of formats.
+    /// The device to compute on. Always the CPU for `memory`, for `kv-quality` and for a comparison with another
+    /// program.
     pub(crate) fn device(&self) -> DeviceChoice {
         match self {
             Self::Resume(flags) | Self::Edit(flags) | Self::Snapshot(flags) => flags.device,
@@ -140,7 +140,7 @@ impl BenchCommand {
         }
     }
 
-    /// The format of keys and values that is measured; several have their own flag.
+    /// The KV format to measure; commands that measure several formats have a flag of their own.
     pub(crate) fn kv(&self) -> KvFormat {
         match self {
             Self::Resume(flags)

@@ -6,7 +6,7 @@ use kernels::KvFormat;
 
 use super::sampling::{self, SamplingFlags};
 
-/// What a conversation that is typed in begins with.
+/// Flags of the interactive chat.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TalkFlags {
     /// Conversation to go on with (default: a new one)
@@ -151,7 +151,7 @@ pub(crate) enum ChatCommand {
     },
 }
 
-/// What a conversation does by itself with a turn that does not fit.
+/// Automatic action of a conversation when a turn does not fit into the context.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum FullContext {
     /// Say so and offer what can be done
@@ -170,7 +170,7 @@ pub(crate) enum ExportFormat {
     Json,
 }
 
-/// How a reply is sampled, over what the conversation has set.
+/// Sampling of a reply; overrides the conversation's settings.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TurnFlags {
     /// Always take the most likely token

@@ -36,7 +36,7 @@ pub(crate) enum ModelsCommand {
     },
 }
 
-/// When the pool takes memory.
+/// When the pool allocates memory.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum When {
     AsUsed,

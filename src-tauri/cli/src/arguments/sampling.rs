@@ -1,11 +1,12 @@
-//! How a reply is sampled, said on the command line as other programs have it: 0 and -1 are off where they make no sense.
+//! Sampling flags, with the conventions of other programs: 0 and -1 turn a setting off if they are not meaningful
+//! values.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::RangeInclusive;
 
 use clap::Args;
 
-/// Sampling of one turn, over what the conversation has set.
+/// Sampling of one turn; overrides the conversation's settings.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SamplingFlags {
     /// 0 always takes the most likely token, more is more varied
@@ -49,7 +50,7 @@ fn penalty(text: &str) -> Result<f32, String> {
     }
 }
 
-/// A count; 0 for none.
+/// Parses a count; 0, -1 and -2 give 0, which is off.
 pub(super) fn count(text: &str) -> Result<u32, String> {
     let count: i64 = text
         .parse()
@@ -60,7 +61,8 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The longest reply; 0 for no limit. A reply of no tokens is none, so that 0 itself is refused.
+/// Parses the most tokens of a reply. -1 and -2 give 0, which is no limit; 0 itself is refused, since a reply has at
+/// least one token.
 pub(super) fn limit(text: &str) -> Result<u32, String> {
     match (text, count(text)) {
         ("-1" | "-2", _) => Ok(0),
@@ -69,10 +71,10 @@ pub(super) fn limit(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A seed; a new one for -1.
+/// Parses a seed; -1 gives a random one.
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     match text {
-        // Every hasher of this kind begins with a random key.
+        // `RandomState` has random keys.
         "-1" => Ok(RandomState::new().build_hasher().finish()),
         text => text
             .parse()
@@ -80,7 +82,7 @@ pub(super) fn seed(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The text with its signs for line ends and tabs.
+/// Parses a stop string with the escape sequences `\n`, `\t` and `\\`.
 fn stop(text: &str) -> Result<String, String> {
     let mut stop = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -215,7 +215,7 @@ pub(super) fn finish(app: &App, turn: Turn) -> Result<Outcome> {
                     "{needed_tokens} tokens do not fit into this model's context of {limit_tokens}; ask for fewer --tokens"
                 )));
             }
-            // Another model is not what was to be measured.
+            // The fallback would be a measurement of another model.
             TurnEvent::ModelFallback { reason, .. } => return Err(Error::InvalidArgument(reason)),
             TurnEvent::Started { .. }
             | TurnEvent::Shortening { .. }

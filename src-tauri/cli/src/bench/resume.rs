@@ -133,7 +133,8 @@ fn measure(setup: &Setup, tokens: usize, bytes_per_token: u64) -> Result<Vec<Sam
         sample(&app, State::Cold, &id, &leaf)?,
         sample(&app, State::Resident, &id, &leaf)?,
     ];
-    // Of another length, since those of one length have one text. It is made here, where there is room to count its tokens.
+    // A conversation of another length, since conversations of one length have the same text. It is created here, while
+    // there is room to count its tokens.
     let (other, other_leaf) = conversation(&app, tokens - 1)?;
     let kv_folder = app.kv_folder();
     let has_host_tier = app.engine()?.memory()?.host.budget_bytes > 0;

@@ -1,4 +1,4 @@
-//! Ctrl-C, and polite requests to end: the reply that is being written stops, and what was shown is kept.
+//! Ctrl-C and termination signals: the running reply stops, and the text shown so far is kept.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// Status of a process that was interrupted: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// The turn that runs, and whether somebody wants it to end. A signal handler has no other place to look.
+/// The running turn, and whether it is to stop. A static, since the signal handler has no other access to it.
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 struct Running {
@@ -19,13 +19,14 @@ struct Running {
     is_interrupted: bool,
 }
 
-/// What wakes the thread that stops a turn.
+/// Messages to the thread that stops a turn.
 enum Wake {
     Interrupted,
     Ended,
 }
 
-/// Does something while Ctrl-C stops the turn of `conversation` through the engine. Also says whether it was pressed.
+/// Runs a closure during which Ctrl-C stops the turn of `conversation` through the engine. Also returns whether Ctrl-C
+/// was pressed.
 pub(super) fn stoppable<T>(
     engine: &Engine,
     conversation: &ConversationId,
@@ -40,7 +41,7 @@ pub(super) fn stoppable<T>(
     let done = std::thread::scope(|scope| {
         scope.spawn(|| stop_when_woken(engine, conversation, woken));
         let done = work();
-        // The thread may have ended on its own.
+        // The thread may have ended already.
         let _ = wake.send(Wake::Ended);
         done
     });
@@ -52,7 +53,7 @@ fn running() -> MutexGuard<'static, Option<Running>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From the first turn on; before, Ctrl-C ends the process and there is nothing to keep.
+/// Installs the signal handler at the first turn. Before that, Ctrl-C ends the process, and there is no text to keep.
 fn catch() -> Result<()> {
     static CAUGHT: OnceLock<Result<(), String>> = OnceLock::new();
     CAUGHT
@@ -65,10 +66,10 @@ fn interrupt() {
     match &mut *running() {
         Some(turn) if !turn.is_interrupted => {
             turn.is_interrupted = true;
-            // Without a listener the turn has ended.
+            // If there is no receiver, the turn has ended.
             let _ = turn.wake.send(Wake::Interrupted);
         }
-        // The second time nobody wants to wait; the words are in history already.
+        // The second signal ends the process at once; the text is already in history.
         _ => std::process::exit(INTERRUPTED),
     }
 }

@@ -1,4 +1,5 @@
-//! What a turn is busy with before its first word, on one line of standard error that goes when the word comes.
+//! Progress of a turn before its first token (loading, prefill), on one line of standard error that is erased when the
+//! token comes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,12 +10,12 @@ use engine::TurnEvent;
 
 use crate::output::grouped;
 
-/// What takes no longer is not announced.
+/// Steps shorter than this are not shown.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between two updates of the line.
+/// Time between two updates of the line.
 const PACE: Duration = Duration::from_millis(100);
 
-/// A line that says what is going on, where a person waits for it.
+/// A progress line on a terminal.
 pub(super) struct Progress {
     line: Option<(Arc<Line>, JoinHandle<()>)>,
 }
@@ -25,16 +26,16 @@ struct Line {
 }
 
 struct State {
-    /// What to say; nothing while words stream.
+    /// The text of the line; `None` while the reply streams.
     words: Option<String>,
     since: Instant,
-    /// Characters on the screen.
+    /// Number of characters on the screen.
     num_shown: usize,
     has_ended: bool,
 }
 
 impl Progress {
-    /// Shown where standard error is a terminal, and never beside JSON.
+    /// The line is shown only if standard error is a terminal and the output is not JSON.
     pub(super) fn new(json: bool) -> Self {
         if json || !std::io::stderr().is_terminal() {
             return Self { line: None };
@@ -55,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Takes notice of what happens; when this returns there is no line where words are about to come.
+    /// Updates the line for an event. When this returns, the line is erased if reply text follows.
     pub(super) fn see(&self, event: &TurnEvent) {
         let Some((line, _)) = &self.line else { return };
         let mut state = line.lock();
@@ -77,7 +78,7 @@ impl Drop for Progress {
             state.has_ended = true;
             line.changed.notify_all();
             drop(state);
-            // It draws nothing any more.
+            // The drawing thread has ended or ends at once.
             let _ = drawing.join();
         }
     }
@@ -116,7 +117,7 @@ impl State {
         self.draw(&mut std::io::stderr());
     }
 
-    /// Writes the line over the one before. Spaces and carriage returns: every terminal knows them.
+    /// Overwrites the previous line with spaces and carriage returns, which every terminal supports.
     fn draw(&mut self, terminal: &mut impl Write) {
         let words = self.words.as_deref().unwrap_or_default();
         let num_before = std::mem::replace(&mut self.num_shown, words.len());
@@ -125,7 +126,7 @@ impl State {
         }
         let gap = " ".repeat(num_before.saturating_sub(words.len()));
         let back = "\r".repeat(usize::from(words.is_empty()));
-        // Who cannot see it misses nothing.
+        // A failed write is ignored: the line is only informative.
         let _ = write!(terminal, "\r{words}{gap}{back}").and_then(|()| terminal.flush());
     }
 }
@@ -145,7 +146,7 @@ mod tests {
 
     use super::{State, read};
 
-    /// What stands on a line of a terminal after `written`.
+    /// The content of a terminal's line after `written`.
     fn on_screen(written: &[u8]) -> String {
         let mut line: Vec<char> = Vec::new();
         let mut at = 0;

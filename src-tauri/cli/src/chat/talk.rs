@@ -1,7 +1,7 @@
-//! `chat` without a command, on a terminal: a conversation that one types in.
+//! `chat` without a command on a terminal: the interactive chat.
 //!
-//! The line editor remembers what was said, in this conversation and in those before; it has that from the history, so that
-//! nothing is kept twice, and what is encrypted or deleted there is so here.
+//! The line editor recalls the messages of this and earlier conversations. It reads them from the history, so that
+//! there is no second copy, and encryption and deletion apply to them.
 
 mod command;
 mod editor;
@@ -20,21 +20,21 @@ use crate::output::Output;
 /// Most conversations that `/list` shows.
 const MOST_LISTED: usize = 20;
 
-/// A person at a terminal.
+/// An interactive chat.
 struct Talk<'a> {
     app: &'a App,
     output: &'a Output,
     options: TurnOptions,
-    /// Made when the first message is sent.
+    /// Created when the first message is sent.
     conversation: Option<ConversationId>,
-    /// Of a conversation that is not made yet.
+    /// System prompt of a conversation that is not created yet.
     system: String,
     model: Option<String>,
-    /// What `/list` showed last, for `/open 2`.
+    /// The conversations of the last `/list`, for `/open 2`.
     listed: Vec<ConversationId>,
 }
 
-/// Whether the conversation goes on.
+/// Whether the chat continues.
 enum Next {
     Line,
     Leave,
@@ -56,7 +56,7 @@ pub(super) fn run(app: &App, flags: TalkFlags, output: &Output) -> Result<()> {
     if let Some(model) = flags.model {
         talk.choose(&model)?;
     }
-    // That there is none is said before anything is typed in vain; one that is gone is stood in for.
+    // Fails before anything is typed if there is no model; a missing model is replaced by the default one.
     app.model_path(None)?;
     let mut editor = Editor::new(talk.said_before()?)?;
     output.quiet("/help says what can be typed; Ctrl-D leaves")?;
@@ -84,7 +84,7 @@ impl Talk<'_> {
                     match self.take(&text) {
                         Ok(Next::Line) => {}
                         Ok(Next::Leave) => return Ok(()),
-                        // Nobody reads any more.
+                        // Standard output is closed.
                         Err(Error::Output(error)) => return Err(Error::Output(error)),
                         Err(Error::Interrupted) => num_interrupts = 1,
                         Err(error) => self.output.error(&error),
@@ -179,14 +179,14 @@ impl Talk<'_> {
         }
     }
 
-    /// Goes on in a conversation; shows where it stands.
+    /// Opens a conversation and prints its last messages.
     fn open(&mut self, id: ConversationId) -> Result<()> {
         let conversation = self.app.history().conversation(&id)?;
         let title = show::title(&conversation);
         self.output.quiet(title)?;
         if let Some(leaf) = &conversation.active_leaf {
             let branch = self.app.history().branch(leaf)?;
-            // What was said last, and the answer.
+            // The last user message and its reply.
             let last = branch.iter().rposition(|it| it.role == Role::User);
             for message in &branch[last.unwrap_or(0)..] {
                 let mark = match message.role {
@@ -213,7 +213,7 @@ impl Talk<'_> {
         self.output.quiet("/open NUMBER goes on in one")
     }
 
-    /// A number of the last list, or an id.
+    /// Resolves a number of the last list, or an id.
     fn listed_as(&self, which: &str) -> ConversationId {
         let number = which.parse::<usize>().ok();
         let listed = number.and_then(|number| self.listed.get(number.checked_sub(1)?));
@@ -233,7 +233,7 @@ impl Talk<'_> {
         self.output.quiet("/model NAME chooses one")
     }
 
-    /// The model of this conversation, where one was chosen.
+    /// The name of this conversation's model, if one was chosen.
     fn model_name(&self) -> Result<Option<String>> {
         match &self.conversation {
             Some(id) => Ok(self.app.history().conversation(id)?.model),
@@ -241,7 +241,7 @@ impl Talk<'_> {
         }
     }
 
-    /// From now on, here and in the conversations that begin here.
+    /// Sets the model of this conversation and of new conversations in this chat.
     fn choose(&mut self, name: &str) -> Result<()> {
         self.app.require_model(name)?;
         if let Some(id) = &self.conversation {
@@ -273,12 +273,12 @@ impl Talk<'_> {
         Ok((id, leaf))
     }
 
-    /// The messages that somebody typed, the oldest first.
+    /// The user messages of the latest conversations, the oldest first.
     fn said_before(&self) -> Result<Vec<String>> {
         let history = self.app.history();
         let mut conversations = history.conversations()?;
         conversations.truncate(MOST_LISTED);
-        // This one's are the nearest.
+        // This conversation sorts first, so that its messages are the most recent lines of the editor.
         conversations.sort_by_key(|it| Some(&it.id) != self.conversation.as_ref());
         let mut said = Vec::new();
         for conversation in conversations.iter().rev() {

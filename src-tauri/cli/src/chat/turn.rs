@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::output::{Output, grouped, milliseconds};
 
-/// Does the turn and prints its events; then the engine has saved and ended. Ctrl-C stops it through the engine, which keeps
-/// what was shown.
+/// Runs the turn, prints its events and shuts the engine down, which saves. Ctrl-C stops the turn through the engine,
+/// which keeps the text shown so far.
 pub(super) fn run(app: &App, turn: Turn, output: &Output) -> Result<()> {
     let engine = app.engine()?;
     let conversation = turn.conversation().clone();
@@ -26,7 +26,7 @@ pub(super) fn run(app: &App, turn: Turn, output: &Output) -> Result<()> {
     }
 }
 
-/// Does the turn and prints its events, with more to come. Says whether Ctrl-C stopped it.
+/// Runs the turn and prints its events; the engine keeps running. Returns whether Ctrl-C stopped the turn.
 pub(super) fn one_of_many(app: &App, turn: Turn, output: &Output) -> Result<bool> {
     let engine = app.engine()?;
     let conversation = turn.conversation().clone();
@@ -92,7 +92,7 @@ fn show(
                 wrote_text = false;
                 output.quiet(&shortened(how, turns, left_out))?;
             }
-            // A reply that goes on reads as a whole.
+            // A continued reply is printed from its beginning.
             TurnEvent::Started {
                 reply: Some(reply), ..
             } if reply.state == MessageState::Generating && !reply.text.is_empty() => {
@@ -115,7 +115,7 @@ fn end_line(wrote_text: bool, output: &Output) -> Result<()> {
     }
 }
 
-/// Why a turn does not fit, and what can be done.
+/// The error for a turn that does not fit into the context, with the commands that can help.
 fn full(conversation: &ConversationId, event: &TurnEvent) -> Error {
     let TurnEvent::ContextFull {
         needed_tokens: needed,
@@ -163,7 +163,7 @@ fn advice(conversation: &ConversationId, choices: &[ContextChoice]) -> String {
     }
 }
 
-/// Which model answers in place of which, and how to choose another.
+/// The message about a fallback model, with the command to choose another.
 fn instead(conversation: &ConversationId, wanted: &str, reason: &str, model: &str) -> String {
     format!(
         "{wanted} cannot answer: {reason}. {model} answers from now on; choose another with `chat model {conversation} NAME`"

@@ -1,4 +1,4 @@
-//! What a conversation is called, what it is told beforehand, and replies that go on.
+//! Titles, system prompts and continued replies.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ fn a_conversation_is_renamed() {
         serde_json::json!({ "conversation": id, "title": "Taxes 2026" })
     );
     assert_eq!(folder.last(&["chat", "list"])["title"], "Taxes 2026");
-    // The first message does not name it again.
+    // The first message does not replace the title.
     folder.send(&id, "hello");
     assert_eq!(folder.last(&["chat", "list"])["title"], "Taxes 2026");
 }
@@ -56,7 +56,7 @@ fn a_cut_reply_goes_on_as_if_it_had_not_been_cut() {
     let flags = |most: &'static str| ["--greedy", "--max-tokens", most];
     let cut = folder.last(&[&["chat", "regenerate", &id, &user][..], &flags("5")].concat());
     assert_eq!(cut["state"], "length");
-    // The end of the branch that was used last, and then the same reply by its name.
+    // The leaf of the branch that was used last, then the same reply by its id.
     let more = folder.last(&[&["chat", "continue", &id][..], &flags("3")].concat());
     assert_eq!(more["message"], cut["message"]);
     assert_eq!(number(&more, "completion_tokens"), 3);
@@ -66,7 +66,7 @@ fn a_cut_reply_goes_on_as_if_it_had_not_been_cut() {
     assert_eq!(messages.len(), 3, "no message more");
     assert_eq!(messages[2]["text"], whole["text"]);
     assert_eq!(messages[2]["num_tokens"], messages[1]["num_tokens"]);
-    // To a person it is printed as a whole.
+    // Text output prints the whole reply.
     assert!(
         shown.lines().last().expect("a line").contains("4 tokens"),
         "{shown}"

@@ -1,4 +1,4 @@
-//! Models: adding, removing, choosing one for a conversation, and what happens when one goes.
+//! Models: adding, removing, choosing one for a conversation, and the fallback when one is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Folder, MODEL, counts, lines, string};
 
-/// Another model than the folder's own, of other weights.
+/// A second model, with other weights than the folder's own.
 fn other(folder: &Folder, place: &str) -> PathBuf {
     let path = folder.path().join(place);
     std::fs::create_dir_all(path.parent().expect("folder")).expect("folder");
@@ -20,7 +20,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// All events of a short reply, which ends well.
+/// All events of a short reply, which must succeed.
 fn events(folder: &Folder, conversation: &str, message: &str) -> Vec<Value> {
     folder.json(&[
         "chat",
@@ -101,7 +101,7 @@ fn a_conversation_whose_model_is_gone_or_renamed_goes_on_and_says_so() {
     assert_eq!(folder.messages(&id)[1]["text"], first["text"]);
     let told = events(&folder, &id, "once more");
     assert!(told.iter().all(|event| event["event"] != "model_fallback"));
-    // For people it is a line.
+    // Text output has one line about it.
     let gone = string(
         &folder.last(&["chat", "new", "--model", "Better"]),
         "conversation",

@@ -1,4 +1,4 @@
-//! `reprise-cli` on a terminal, as a person has it.
+//! Runs `reprise-cli` on a pseudo-terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,24 +8,24 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Nothing takes this long.
+/// Timeout of every wait.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// A terminal with a program in it.
+/// A pseudo-terminal with a running program.
 pub struct PseudoTerminal {
     child: Child,
     keys: File,
     output: Receiver<Vec<u8>>,
-    /// All that was written to the terminal.
+    /// All text written to the terminal.
     pub seen: String,
-    /// So much of it was waited for.
+    /// Number of bytes of `seen` that earlier waits have consumed.
     num_waited: usize,
-    /// The beginning of a character.
+    /// Bytes of an incomplete character.
     unread: Vec<u8>,
 }
 
 impl PseudoTerminal {
-    /// Starts a program in it.
+    /// Starts a program on a new pseudo-terminal.
     pub fn start(mut command: Command) -> Self {
         let (controller, terminal) = open();
         let end = || Stdio::from(terminal.try_clone().expect("a terminal"));
@@ -50,7 +50,7 @@ impl PseudoTerminal {
         let (written, output) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error when the last program on it has ended.
+            // Reading fails once the last program on the terminal has ended.
             while let Ok(num_bytes @ 1..) = screen.read(&mut bytes) {
                 if written.send(bytes[..num_bytes].to_vec()).is_err() {
                     break;
@@ -67,17 +67,17 @@ impl PseudoTerminal {
         }
     }
 
-    /// Presses keys.
+    /// Sends key presses.
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Waits until `text` is written, after what was waited for before.
+    /// Waits until `text` is written after the output of earlier waits.
     pub fn wait_for(&mut self, text: &str) {
         self.wait_until(text, |unseen| Some(unseen.find(text)? + text.len()));
     }
 
-    /// Waits until so many bytes are written, after what was waited for before.
+    /// Waits until `num_bytes` are written after the output of earlier waits.
     pub fn wait_for_more(&mut self, num_bytes: usize) {
         let what = format!("{num_bytes} bytes");
         self.wait_until(&what, |unseen| {
@@ -111,7 +111,7 @@ impl PseudoTerminal {
         self.unread.drain(..whole);
     }
 
-    /// Waits for the program's end; all that was written.
+    /// Waits for the program's end; returns its status and all output.
     pub fn end(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + LONGEST;
         let status = loop {
@@ -134,7 +134,7 @@ impl PseudoTerminal {
     }
 }
 
-/// The two ends of a new terminal: the person's, and the program's.
+/// Opens a new pseudo-terminal: the controller's end and the program's end.
 fn open() -> (OwnedFd, OwnedFd) {
     let (mut controller, mut terminal) = (-1, -1);
     // SAFETY: the two places live as long as the call; the others may be null.
@@ -148,10 +148,10 @@ fn open() -> (OwnedFd, OwnedFd) {
         )
     };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both were just opened, and nobody else has them.
+    // SAFETY: both were just opened, and nothing else owns them.
     let owned = [controller, terminal].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    // No program but this one is to hold the person's end: it would keep the terminal open.
-    // SAFETY: a call on a file descriptor of ours.
+    // No other process may inherit the controller's end: it would keep the terminal open. SAFETY: a call on a file
+    // descriptor of ours.
     let set = unsafe { libc::fcntl(controller, libc::F_SETFD, libc::FD_CLOEXEC) };
     assert_eq!(set, 0);
     let [controller, terminal] = owned;

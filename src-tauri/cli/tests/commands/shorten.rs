@@ -16,7 +16,7 @@ fn a_refused_message_is_told_which_commands_go_on() {
     for command in ["compact", "drop-oldest"] {
         assert!(told.contains(&format!("`chat {command} {id}`")), "{told}");
     }
-    // No shorter branch has room for what does not fit by itself.
+    // No shorter branch has room for a message that alone does not fit.
     let told = refused(&long_text().repeat(40));
     assert!(
         !told.contains("compact") && told.contains("`chat new`"),

@@ -1,4 +1,4 @@
-//! `chat` without a command, on a terminal: a conversation one types in.
+//! The interactive chat: `chat` without a command on a pseudo-terminal.
 
 use std::process::Stdio;
 
@@ -14,7 +14,7 @@ fn talk(folder: &Folder, flags: &[&str]) -> PseudoTerminal {
     talk
 }
 
-/// The only conversation.
+/// The id of the only conversation.
 fn conversation(folder: &Folder) -> String {
     let all = folder.json(&["chat", "list"]);
     assert_eq!(all.len(), 1, "{all:?}");
@@ -74,7 +74,7 @@ fn ctrl_c_stops_a_reply_which_keeps_what_was_shown_and_goes_on() {
     let folder = Folder::with_model();
     let mut talk = talk(&folder, &[]);
     talk.press("hello\r");
-    // The line is taken, and something of the reply is there.
+    // The line was read, and a part of the reply was printed.
     talk.wait_for("\x1b[?2004l");
     talk.wait_for_more(200);
     talk.press("\x03");
@@ -124,7 +124,7 @@ fn a_conversation_is_gone_on_with_and_what_was_said_can_be_had_again() {
     let shown = folder.last(&["chat", "show", &id]);
     assert_eq!(shown["title"], "Blocks");
     assert_eq!(shown["messages"][3]["num_tokens"], 4);
-    // Nothing of what was typed lies beside the history.
+    // No other file beside the history holds the typed text.
     let words = "the block and the cache".as_bytes();
     for file in std::fs::read_dir(folder.path()).expect("folder").flatten() {
         let name = file.file_name().to_string_lossy().into_owned();

@@ -1,17 +1,17 @@
-//! What others wrote (messages, titles, names, errors) does not steer the terminal it is printed on.
+//! Printed messages, titles, names and errors cannot control the terminal.
 
 use crate::support::{Folder, string};
 
 const HOSTILE: &str =
     "\x1b]52;c;ZXZpbA==\x07 \x1b[8mhidden \u{9b}31m \u{202e}gpj.exe a\rb\x7f\u{2066}";
 
-/// Whether a terminal would do something else with it than to show it.
+/// Whether a terminal would do more than print the character.
 fn steers(c: char) -> bool {
     let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// A conversation about something hostile, which is its title and its system prompt, too.
+/// A conversation whose message, title and system prompt hold hostile control characters.
 fn hostile() -> (Folder, String) {
     let folder = Folder::with_model();
     let new = folder.last(&["chat", "new", "--system", HOSTILE]);
@@ -41,7 +41,7 @@ fn what_a_message_says_is_shown_and_not_sent() {
         ],
     ] {
         let shown = folder.text(arguments);
-        // JSON has its own escapes, which any reader undoes.
+        // JSON has its own escapes, which a parser decodes.
         if !arguments.contains(&"json") {
             assert!(!shown.contains(steers), "{arguments:?}: {shown:?}");
         }
@@ -102,7 +102,7 @@ fn nothing_that_steers_reaches_a_terminal_raw_or_as_json() {
         let arguments = [flags, &["chat", "show", &id]].concat();
         let (status, shown) = PseudoTerminal::start(folder.command(&arguments)).end();
         assert!(status.success() && shown.contains("hidden"), "{shown:?}");
-        // The terminal itself ends lines with two characters.
+        // The terminal itself turns LF into CR LF.
         assert!(!shown.replace("\r\n", "\n").contains(steers), "{shown:?}");
     }
 }

@@ -310,7 +310,7 @@ fn sampling_flags_hold_for_their_turn() {
     ] {
         assert_eq!(string(&say(alike), "text"), greedy, "{alike:?}");
     }
-    // Ends before the text, and before the first of several.
+    // The reply ends before the stop string, and before the first of several.
     let chars: Vec<char> = greedy.chars().collect();
     let (at, stop) = (4.min(chars.len() - 1), chars[4.min(chars.len() - 1)]);
     let first = chars.iter().position(|c| *c == stop).unwrap_or(at);

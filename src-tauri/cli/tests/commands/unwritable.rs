@@ -1,4 +1,4 @@
-//! What can be read where nothing can be written: a read-only folder, a full disk.
+//! Reading from a read-only folder and from a full disk.
 
 #![cfg(unix)]
 
@@ -9,7 +9,7 @@ use crate::support::{Folder, lines, string};
 
 const CLI: &str = env!("CARGO_BIN_EXE_reprise-cli");
 
-/// Runs a line of shell in which `$CLI` is the program over the folder `$DIR`.
+/// Runs a shell command line; `$CLI` is the program and `$DIR` its data folder.
 fn shell(folder: &Folder, line: &str) -> Output {
     Command::new("sh")
         .args(["-c", line])
@@ -24,7 +24,7 @@ fn shell(folder: &Folder, line: &str) -> Output {
         .expect("sh")
 }
 
-/// A conversation with a reply, and its id.
+/// A folder with one conversation that has a reply, and the conversation's id.
 fn spoken() -> (Folder, String) {
     let folder = Folder::with_model();
     let id = folder.conversation();
@@ -32,7 +32,7 @@ fn spoken() -> (Folder, String) {
     (folder, id)
 }
 
-/// Reads all that can be read, in a shell prepared by `before`.
+/// Runs every reading command in a shell prepared by `before`.
 fn assert_readable(folder: &Folder, id: &str, before: &str) {
     for command in [
         "chat list",
@@ -66,7 +66,7 @@ fn assert_refused(folder: &Folder, before: &str, code: &str, words: &str) {
 #[test]
 fn a_full_disk_is_named_and_everything_can_be_read() {
     let (folder, id) = spoken();
-    // A process that may write no byte into a file is told so as by a full disk, on any file system.
+    // A file size limit of 0 makes every write fail as on a full disk, on any file system.
     let full = "trap '' XFSZ; ulimit -f 0;";
     assert_readable(&folder, &id, full);
     assert_refused(&folder, full, "disk_full", "the disk is full");
@@ -80,7 +80,7 @@ fn a_read_only_folder_can_be_read() {
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode))
             .expect("mode");
     };
-    // Modes do not bind root, who can mount.
+    // Root ignores file modes, but can mount read-only.
     let mounted = "mount --bind $DIR $DIR && mount -o remount,bind,ro $DIR || exit 99;";
     if shell(&folder, &format!("unshare -m sh -c '{mounted} true'"))
         .status

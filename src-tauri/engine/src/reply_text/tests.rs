@@ -18,7 +18,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::open(&path).unwrap()
 }
 
-/// One process that writes a reply: it ends by itself, is stopped, or is killed.
+/// How a process that writes a reply ends: by itself, by a stop, or by a kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Whole,
@@ -37,7 +37,8 @@ impl Scene {
         ReplyText::resumed(stored, "", ids, self.tokenizer.detokenizer(), stops)
     }
 
-    /// Goes on from `stored` and `ids[..from]` to `to`, or to a stop string; what is stored then, and how many ids are.
+    /// Continues from `stored` and `ids[..from]` up to `to` or to a stop string; returns the stored text and the number
+    /// of stored ids.
     fn write(
         &self,
         stored: &str,
@@ -131,7 +132,7 @@ fn bytes_that_never_were_a_character_and_control_tokens_stay_where_they_are() {
     let mut ids = scene.tokenizer.encode("a");
     ids.extend(half("好"));
     ids.extend(scene.tokenizer.encode("b世"));
-    // A control token has no text, in the middle of a character, too.
+    // A control token has no text, even in the middle of a character.
     ids.insert(ids.len() - 1, start);
     ids.extend(half("🚀"));
     let (whole, _) = scene.write("", &ids, 0, ids.len(), End::Whole);
@@ -155,7 +156,7 @@ fn a_reply_that_was_stored_with_broken_characters_is_healed_when_it_goes_on() {
         let ids = scene.tokenizer.encode(text);
         for (cut, again) in (0..ids.len()).flat_map(|cut| (cut..ids.len()).map(move |it| (cut, it)))
         {
-            // As earlier versions did: each part by itself.
+            // Earlier versions decoded each part by itself.
             let parts = [&ids[..cut], &ids[cut..again]];
             let stored: String = parts.map(|part| scene.tokenizer.decode(part)).concat();
             let (healed, _) = scene.write(&stored, &ids, again, ids.len(), End::Whole);
@@ -199,7 +200,7 @@ fn words_that_the_ids_do_not_say_are_kept() {
         tokenizer: tokenizer(),
         stops: vec!["END".into()],
     };
-    // A template took the space from the beginning.
+    // The template removed the space at the beginning.
     let ids = scene.tokenizer.encode("好 of E");
     let mut text = scene.resumed("  好 of E", &ids);
     assert_eq!(text.as_str(), "  好 of ");

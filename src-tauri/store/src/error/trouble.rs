@@ -1,4 +1,4 @@
-//! What the disk's own errors mean to a person: it is full, or nothing may be written there.
+//! Classifies I/O errors: the disk is full, or it is read-only.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(super) fn is_read_only(error: &io::Error) -> bool {
 }
 
 pub(super) fn is_sqlite_full(error: &rusqlite::Error) -> bool {
-    // The shared memory beside a log is a file, too, and SQLite calls it an error of the disk that it cannot be made longer.
+    // If the shared-memory file beside a write-ahead log cannot grow, SQLite reports an I/O error, not a full disk.
     let extended = error.sqlite_error().map(|error| error.extended_code);
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
         || extended == Some(ffi::SQLITE_IOERR_SHMSIZE)

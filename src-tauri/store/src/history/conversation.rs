@@ -27,7 +27,7 @@ CREATE INDEX conversation_by_recency ON conversation (updated_at);
 pub(super) const V2: &str =
     "ALTER TABLE conversation ADD COLUMN when_full TEXT NOT NULL DEFAULT 'ask';";
 
-// A clock may be wrong, and then right again: what was used last is told by an order of its own and not by a time.
+// A clock may be wrong and later be corrected, so a counter and not a time gives the order of last use.
 pub(super) const V3: &str = "
 ALTER TABLE conversation ADD COLUMN recency INTEGER NOT NULL DEFAULT 0;   -- grows with each use
 UPDATE conversation SET recency = coalesce(
@@ -39,7 +39,7 @@ DROP INDEX conversation_by_recency;
 CREATE INDEX conversation_by_use ON conversation (recency);
 ";
 
-/// More than that of any other conversation.
+/// A recency greater than that of every other conversation.
 const MOST_RECENT: &str = "(SELECT coalesce(max(recency), 0) + 1 FROM conversation)";
 
 const COLUMNS: &str =
@@ -81,7 +81,7 @@ impl History {
         self.conversation(&id)
     }
 
-    /// All conversations that are not deleted, the one that was used last first, whatever a clock said then.
+    /// All conversations that are not deleted, ordered by last use, the latest first, independent of the clock.
     pub fn conversations(&self) -> Result<Vec<Conversation>> {
         let mut statement = self.connection.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM conversation WHERE deleted_at IS NULL ORDER BY recency DESC, rowid DESC"
@@ -101,7 +101,7 @@ impl History {
             .ok_or_else(|| Error::ConversationMissing(id.clone()))
     }
 
-    /// Gives it a title, of which what cannot be seen is left out.
+    /// Sets the title, without its invisible characters.
     pub fn rename(&mut self, id: &ConversationId, title: &str) -> Result<()> {
         self.durable(|transaction| set(transaction, id, "title", title_of(title)))
     }

@@ -294,7 +294,7 @@ pub(super) fn connect(path: &Path, seal: Option<&Seal>) -> Result<Connection> {
     Ok(database::open(path, key)?)
 }
 
-/// Opens the file as what it is, without a file beside it.
+/// Opens the file, encrypted or not, for reading, without creating a file beside it.
 pub(super) fn connect_to_read(path: &Path, seal: Option<&Seal>) -> Result<Connection> {
     let key = match (form(path)?, seal) {
         (Some(Form::Sealed), Some(seal)) => Some((&*seal.key, Database::History)),

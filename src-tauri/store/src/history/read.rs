@@ -1,7 +1,8 @@
-//! Opening a history that cannot be written, to read it: on a disk that is full, in a folder that is read-only.
+//! Opens a history for reading when it cannot be written: on a full disk or in a read-only folder.
 //!
-//! A history that was closed is read as it is. What its last process left in the write-ahead log, or an older version
-//! wrote, needs writing first: that is done to a copy, in memory where there is such a place, which goes when it is closed.
+//! A cleanly closed history of the current version is read in place. One with a write-ahead log or an older schema must
+//! be written to first (recovery, migration): this is done on a temporary copy, in memory if the system has a folder
+//! there, which is deleted when it is closed.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +17,10 @@ use crate::file;
 use crate::key::{Passphrase, fill_random, hex};
 
 impl History {
-    /// Opens the history to read it. Nothing is written beside it, no lock is needed, and whatever would change it is an
-    /// error.
+    /// Opens the history for reading. Writes nothing beside it and takes no lock; every change returns an error.
     ///
     /// # Errors
-    /// When there is none, it is locked or damaged, or there is no room for the copy that it needs.
+    /// When there is no history, it is locked or damaged, or there is no room for a copy that it needs.
     pub fn read(path: &Path, passphrase: Option<&Passphrase>) -> Result<History> {
         let io = |source| Error::Io {
             path: path.to_owned(),
@@ -49,7 +49,7 @@ impl History {
     }
 }
 
-/// The file itself, if nothing has to be done to it first.
+/// Opens the file itself, unless it needs recovery or a migration.
 fn as_it_is(path: &Path, protection: Option<&Protection>) -> Result<Option<Connection>> {
     let log = with_suffix(path, "-wal");
     if std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
@@ -74,7 +74,7 @@ fn as_it_is(path: &Path, protection: Option<&Protection>) -> Result<Option<Conne
     Ok(unfinished.is_none().then_some(connection))
 }
 
-/// A history in a folder of its own, which goes with this value.
+/// A copy of a history in a temporary folder, which is deleted when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Copy {
     folder: PathBuf,
@@ -82,7 +82,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Where there is room for it; memory first, so that it is gone with the machine's power whatever happens.
+    /// Copies the history to the first place with enough room. Memory comes first, so that the copy does not outlive a
+    /// power loss.
     fn of(path: &Path) -> Result<Copy> {
         let mut name = [0; 8];
         let io = |source| Error::Io {

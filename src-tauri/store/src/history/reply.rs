@@ -47,9 +47,9 @@ impl History {
         })
     }
 
-    /// Opens a reply again, to be continued where it ended: its ids, which `token_row` has, stay and grow. `text` is what they
-    /// say, which may differ from what was shown where it was cut. The reply is `model`'s from now on; what other tokenizers
-    /// made of it is forgotten.
+    /// Reopens a reply to continue it where it ended: its ids in `token_row` stay and are appended to. `text` is the
+    /// text of the ids, which may differ at the cut from the text that was shown. The reply belongs to `model` from now
+    /// on; its ids of other tokenizers are deleted.
     pub fn reopen_reply(
         &mut self,
         id: &MessageId,

@@ -1,9 +1,9 @@
 //! Search over the messages and titles of conversations that are not deleted.
 //!
-//! The full-text table finds candidates and ranks them; what is a hit the folded words themselves decide ([`query`]). The
-//! table is fed with terms that this crate makes ([`terms`]), and so knows every script. New words wait in
-//! `message_unindexed` until a reply ends, a search begins or the history is opened: a message is durable before it can be
-//! found, and nobody waits for the index to send one. What still waits is searched directly.
+//! The full-text table finds candidates and ranks them; comparing the folded words decides whether a candidate is a hit
+//! ([`query`]). The table indexes terms that this crate makes ([`terms`]), so that it covers every script. New messages
+//! wait in `message_unindexed` until a reply ends, a search begins or the history is opened, so that sending a message
+//! does not wait for the index. Messages that still wait are searched directly.
 
 mod query;
 mod snippet;
@@ -39,8 +39,9 @@ CREATE TRIGGER message_search_update AFTER UPDATE OF text ON message BEGIN
 END;
 ";
 
-// The terms of a message are kept beside it, since the index needs them again to forget it. The triggers call nothing of
-// this crate: what writes to the file without it leaves a message to be indexed, and no error.
+// The terms of a message are stored, since the index needs them again to delete its entry. The triggers call no
+// function of this crate, so that another program can write to the file without an error; the message then waits to be
+// indexed.
 pub(super) const V2: &str = "
 DROP TRIGGER message_search_insert;
 DROP TRIGGER message_search_delete;
@@ -82,9 +83,9 @@ const IS_NO_COPY: &str = "NOT EXISTS (
     SELECT 1 FROM message AS original WHERE original.id = message.edited_from AND original.text = message.text)";
 
 impl History {
-    /// Titles and messages that hold every word of `text`, in any order, the last one perhaps unfinished: titles first, at
-    /// most half of the `limit`, then the best messages. No query syntax: every character stands for itself, but for case,
-    /// diacritics and width.
+    /// Titles and messages that contain every word of `text`, in any order; the last word may be a prefix. Titles come
+    /// first, at most half of the `limit`, then the best messages. There is no query syntax: every character is
+    /// literal, and case, diacritics and width are ignored.
     pub fn search(&self, text: &str, limit: u32) -> Result<Vec<SearchHit>> {
         let query = Query::new(text);
         if query.is_empty() {
@@ -134,7 +135,7 @@ impl History {
         Ok(hits)
     }
 
-    /// Such a title says nothing that the message does not.
+    /// Whether the title was made from the first message, so that a title hit would repeat the message.
     fn is_made_of_first_message(&self, conversation: &ConversationId, title: &str) -> Result<bool> {
         let mut statement = self.connection.prepare_cached(
             "SELECT text FROM message WHERE conversation = ?1 AND role = 'user' ORDER BY seq LIMIT 1",
@@ -142,18 +143,18 @@ impl History {
         let first: Option<String> = statement
             .query_row([conversation], |row| row.get(0))
             .optional()?;
-        // Earlier versions cut it elsewhere.
+        // Earlier versions cut titles at another place.
         let beginning = title.strip_suffix('…').unwrap_or(title);
         Ok(first.is_some_and(|first| {
             title::title_from(&first) == title || first.trim_start().starts_with(beginning)
         }))
     }
 
-    /// Messages that may be hits, the most promising first.
+    /// Row numbers of messages that may be hits, the best candidates first.
     fn candidates(&self, query: &Query) -> Result<Vec<i64>> {
         let newest = |table: &str| format!("SELECT seq FROM {table} ORDER BY seq DESC");
         let Some(terms) = query.terms() else {
-            // The index knows nothing of punctuation.
+            // The index holds no punctuation.
             return self.seqs(&newest("message"));
         };
         let mut found = self.seqs(&newest("message_unindexed"))?;
@@ -174,7 +175,7 @@ impl History {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The message as a hit, if it is one.
+    /// The hit for a message, or `None` if the message does not contain all words.
     fn hit(&self, seq: i64, query: &Query) -> Result<Option<SearchHit>> {
         let mut statement = self.connection.prepare_cached(&format!(
             "SELECT conversation.id, message.id, title, message.text
@@ -207,7 +208,7 @@ impl History {
         }))
     }
 
-    /// Indexes what waits for it. Not waited for: lost in a power cut, it waits again.
+    /// Indexes the waiting messages, without an fsync: after a power loss they wait again.
     fn index_new(&self) -> Result<()> {
         if self.is_read_only
             || self
@@ -226,7 +227,7 @@ impl History {
     }
 }
 
-/// Indexes the messages that wait for it.
+/// Indexes the messages in `message_unindexed`.
 pub(super) fn index_new(connection: &Connection) -> rusqlite::Result<()> {
     let mut next = connection.prepare_cached(
         "SELECT seq, text FROM message_unindexed JOIN message USING (seq) ORDER BY seq LIMIT 1",
@@ -247,8 +248,8 @@ pub(super) fn index_new(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// The search table says what the terms say; its own check compares the two when its rank is 1. Before its second form
-/// these were the messages.
+/// Whether the search table matches the stored terms: FTS5's `integrity-check` compares the two at rank 1. Before its
+/// second version the table indexed the messages themselves.
 pub(super) fn is_in_step(connection: &Connection) -> rusqlite::Result<bool> {
     let checked = connection.execute_batch(
         "INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)",
@@ -272,7 +273,7 @@ pub(super) fn erase_what_is_deleted(connection: &Connection) -> rusqlite::Result
     Ok(())
 }
 
-/// Makes the search table anew from the messages' terms.
+/// Rebuilds the search table from the messages' terms.
 pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("INSERT INTO message_search (message_search) VALUES ('rebuild')")
 }

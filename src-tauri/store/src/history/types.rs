@@ -321,24 +321,24 @@ pub struct Unsent {
     pub text: String,
 }
 
-/// What [`History::search`](crate::History::search) found.
+/// A hit of [`History::search`](crate::History::search).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct SearchHit {
-    /// What holds the words.
+    /// The kind of the hit.
     pub kind: HitKind,
     /// The conversation.
     pub conversation: ConversationId,
-    /// The message; none if the title holds the words.
+    /// The message; none for a hit in the title.
     pub message: Option<MessageId>,
     /// The conversation's title.
     pub title: String,
-    /// The words around the match in one line, plain text; of a title, its beginning.
+    /// Plain text around the match, in one line; for a title its beginning.
     pub snippet: String,
-    /// Where in the snippet the words are that were looked for, in order.
+    /// The matches in the snippet, in order.
     pub marks: Vec<Mark>,
 }
 
-/// What holds the words that were looked for.
+/// The kind of a search hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum HitKind {
@@ -348,12 +348,12 @@ pub enum HitKind {
     Title,
 }
 
-/// A stretch of a text, in Unicode characters (code points), never inside of what a reader sees as one.
+/// A range of a text in code points; it never splits a grapheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Mark {
-    /// The first character.
+    /// The first code point.
     pub start: u32,
-    /// The one after the last.
+    /// One past the last code point.
     pub end: u32,
 }
 

@@ -319,7 +319,7 @@ fn a_conversation_that_was_used_under_a_wrong_clock_does_not_stay_on_top() {
         now + 1,
         "the time is true again as well"
     );
-    // A clock that is behind hides nothing, either.
+    // A clock that is behind does not hide a conversation either.
     assert_eq!(use_at(&right, 1), ("right".to_owned(), 1));
     let new = scene.conversation("new");
     assert_eq!(scene.history().conversations().unwrap()[0].id, new.id);

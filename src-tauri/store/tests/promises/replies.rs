@@ -165,7 +165,7 @@ fn a_reply_that_another_model_goes_on_with_has_that_models_ids_alone() {
         .history()
         .finish_reply(&reply.id, "Once upon", &first, MessageState::Stopped, None)
         .unwrap();
-    // As a prompt stores them, with what ends a turn.
+    // With the end-of-turn tokens, as a prompt stores them.
     scene
         .history()
         .set_tokens(&reply.id, &OTHER, &[7, 8, 0])
@@ -179,7 +179,7 @@ fn a_reply_that_another_model_goes_on_with_has_that_models_ids_alone() {
         .history()
         .append_reply(&reply.id, " a time", &[9])
         .unwrap();
-    // The process is gone; what it wrote is put together by the next one.
+    // The process was killed; the next one assembles the stored parts.
     scene.reopen();
     let history = scene.history();
     assert_eq!(history.message(&reply.id).unwrap().text, "Once upon a time");

@@ -193,7 +193,7 @@ fn a_snippet_shows_the_words_around_the_match() {
     }
 }
 
-/// What is marked in a snippet.
+/// The marked parts of a snippet.
 fn marked(hit: &SearchHit) -> Vec<String> {
     let chars: Vec<char> = hit.snippet.chars().collect();
     let slice = |mark: &Mark| {
@@ -231,7 +231,7 @@ fn every_word_is_found_in_every_script_and_marked_as_it_stands() {
                 "{query} in {text}"
             );
         }
-        // The index and the words themselves agree.
+        // The index and the direct comparison give the same hits.
         let without_index = Scene::without_index(&mut scene).search(query, 9).unwrap();
         assert_eq!(hits, without_index, "{query} in {text}");
     }

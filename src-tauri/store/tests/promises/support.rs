@@ -47,7 +47,7 @@ impl Scene {
         self.history.as_mut().unwrap()
     }
 
-    /// The history, opened to read, with every message waiting to be indexed.
+    /// The history, opened for reading, with no message indexed.
     pub fn without_index(scene: &mut Scene) -> History {
         scene.history = None;
         let raw = rusqlite::Connection::open(scene.path()).unwrap();

@@ -9,7 +9,7 @@ use store::{Conversation, DataFolder, Error, Format, History, MessageState, Toke
 use crate::privacy::{secret, words};
 use crate::support::{Scene, TOKENIZER};
 
-/// Everything in a folder, with what would show that it was written to.
+/// The size and modification time of every file in a folder, to detect writes.
 fn state(folder: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     let entries = std::fs::read_dir(folder).unwrap().flatten();
     let described = entries.map(|entry| {
@@ -62,7 +62,7 @@ fn words_that_stand_in_the_log_alone_are_read_and_the_files_stay_as_they_are() {
         .begin_reply(&talk.id, &root.id, None, &TOKENIZER, now)
         .unwrap();
     history.append_reply(&reply.id, "in flight", &[1]).unwrap();
-    // As a process that was killed leaves them.
+    // The files as a killed process leaves them.
     let killed = tempfile::tempdir().unwrap();
     for name in ["history.db", "history.db-wal"] {
         std::fs::copy(scene.folder.path().join(name), killed.path().join(name)).unwrap();
@@ -114,7 +114,7 @@ fn an_encrypted_history_is_read_with_its_passphrase_and_not_without() {
         History::read(&scene.path(), None),
         Err(Error::Locked { .. })
     ));
-    // With a log beside it.
+    // With a write-ahead log.
     scene.reopen_with("open sesame");
     let now = scene.now();
     let row = TokenRow {

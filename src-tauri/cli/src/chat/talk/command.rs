@@ -1,4 +1,4 @@
-//! What can be typed besides words: a line that begins with a slash and a name.
+//! Slash commands: a line that begins with a slash and a name.
 
 use crate::error::{Error, Result};
 
@@ -20,7 +20,7 @@ Alt-Enter, or a backslash at the end, begins another line; pasted text stays as 
 Ctrl-C stops a reply, which keeps what was shown; at an empty line, twice, it leaves, as Ctrl-D does.
 ";
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Command<'a> {
     Say(&'a str),
@@ -39,7 +39,8 @@ pub(super) enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// A name that is none is not sent to the model; a path (`/etc/hosts`) or a slash alone is.
+    /// Parses a line. An unknown command is an error and not sent to the model; a path (`/etc/hosts`) or a slash alone
+    /// is sent.
     pub(super) fn read(line: &'a str) -> Result<Self> {
         if let Some(text) = line.strip_prefix("//") {
             return Ok(Self::Say(&line[line.len() - text.len() - 1..]));

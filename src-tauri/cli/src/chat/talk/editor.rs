@@ -1,4 +1,4 @@
-//! The line that is typed in.
+//! The line editor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,32 +16,32 @@ use crate::visible::visible;
 
 pub(super) const PROMPT: &str = "> ";
 
-/// A backslash at which a line went on: the word joiner, which nobody sees, tells it from one that was pasted.
+/// A typed backslash that continues a line. The invisible word joiner distinguishes it from a pasted one.
 const CONTINUED: &str = "\\\u{2060}\n";
 
-/// Lines that can be had again.
+/// Most lines in the history of the editor.
 const MOST_REMEMBERED: usize = 500;
 
-/// Where a person types.
+/// The line editor and its state.
 pub(super) struct Editor {
     lines: rustyline::Editor<(), MemHistory>,
     /// Whether the line was empty when Ctrl-C was pressed.
     was_empty: Arc<AtomicBool>,
 }
 
-/// What came of it.
+/// The result of reading a line.
 pub(super) enum Typed {
     Text(String),
     /// Ctrl-C: the line is discarded.
     Interrupted {
         was_empty: bool,
     },
-    /// Ctrl-D, or the terminal is gone.
+    /// Ctrl-D, or the terminal was closed.
     Left,
 }
 
 impl Editor {
-    /// With the lines of before, the oldest first.
+    /// Creates an editor whose history holds `said`, the oldest line first.
     pub(super) fn new(said: Vec<String>) -> Result<Self> {
         let config = Config::builder()
             .max_history_size(MOST_REMEMBERED)
@@ -63,7 +63,7 @@ impl Editor {
             EventHandler::Conditional(Box::new(Emptiness(Arc::clone(&was_empty)))),
         );
         for text in said {
-            // The editor writes a line to the terminal as it is.
+            // The editor prints history lines unescaped, so lines with control characters are left out.
             if visible(&text) == text.as_str() {
                 lines.add_history_entry(text).map_err(broken)?;
             }
@@ -71,7 +71,7 @@ impl Editor {
         Ok(Self { lines, was_empty })
     }
 
-    /// The next line, or several.
+    /// Reads the next input, of one or several lines.
     pub(super) fn read(&mut self) -> Result<Typed> {
         match self.lines.readline(PROMPT) {
             Ok(text) => {
@@ -99,7 +99,7 @@ fn broken(error: ReadlineError) -> Error {
     }
 }
 
-/// Enter after a backslash begins another line, and takes its place in what was typed.
+/// Enter after a backslash inserts a line break, which replaces the backslash in the text.
 struct Backslash;
 
 impl ConditionalEventHandler for Backslash {

@@ -1,5 +1,5 @@
-//! A branch as one Markdown page. A heading of the second level is a turn, and nothing else is: headings inside of messages
-//! go down by two levels, and what a message leaves open (a fence, a comment) is closed at its end.
+//! Exports a branch as one Markdown page. Only turns have headings of the second level: headings inside messages are
+//! lowered by two levels, and a fence or comment that a message leaves open is closed at its end.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,11 +9,11 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag};
 use crate::history::{Message, MessageKind, Role};
 use crate::title::{title_of, without_marks};
 
-/// A turn's level.
+/// Heading level of a turn.
 const TURN: usize = 2;
-/// The deepest there is.
+/// Deepest heading level of Markdown.
 const DEEPEST: usize = 6;
-/// Stands after a message to see whether it is still a turn there.
+/// Is appended to a message to test whether a heading after it is still parsed as one.
 const PROBE: &str = "\n\n## probe\n";
 
 pub(super) fn page(title: &str, system_prompt: &str, branch: &[Message]) -> String {
@@ -49,7 +49,7 @@ fn events(body: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
     Parser::new_ext(body, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).into_offset_iter()
 }
 
-/// With its headings below those of the turns. Those in quotations and lists are part of these and stay.
+/// Lowers the headings of a message below those of turns. Headings inside block quotes and lists are unchanged.
 fn lowered(body: &str) -> String {
     let mut text = String::with_capacity(body.len());
     let (mut done, mut depth) = (0, 0);
@@ -70,7 +70,7 @@ fn lowered(body: &str) -> String {
     text
 }
 
-/// A heading as it stands, `#` before it or a line below it, two levels down.
+/// A heading two levels lower, from its ATX (`#`) or setext (underlined) source.
 fn heading(source: &str, level: HeadingLevel) -> String {
     let level = (level as usize + TURN).min(DEEPEST);
     let marks = "#".repeat(level);
@@ -80,14 +80,14 @@ fn heading(source: &str, level: HeadingLevel) -> String {
     let end = if source.ends_with('\n') { "\n" } else { "" };
     let lines: Vec<&str> = source.trim_end().lines().map(str::trim).collect();
     let words = lines[..lines.len().saturating_sub(1)].join(" ");
-    // A `#` at its end would be taken for a mark.
+    // A `#` at the end would be parsed as a closing sequence.
     match words.strip_suffix('#') {
         Some(rest) => format!("{marks} {rest}\\#{end}"),
         None => format!("{marks} {words}{end}"),
     }
 }
 
-/// With what it leaves open closed, so that the turn after it is one.
+/// Closes the fence or comment that a message leaves open, so that the next turn's heading is parsed as one.
 fn closed(body: String) -> String {
     if is_closed(&body) {
         return body;
@@ -109,7 +109,7 @@ fn closed(body: String) -> String {
             let tried = format!("{body}\n{ending}");
             is_closed(&tried).then_some(tried)
         })
-        // Of a kind that is not known: as text that cannot be open.
+        // Another construct is open: the message is indented as a code block, which needs no closing.
         .unwrap_or_else(|| indented(&body))
 }
 
@@ -134,7 +134,7 @@ fn is_closed(body: &str) -> bool {
     is_turn
 }
 
-/// What closes the last fence.
+/// The closing fence of the last fence, if it is open.
 fn open_fence(body: &str) -> Option<String> {
     let last = events(body).filter(|(event, _)| {
         matches!(
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// The headings of a page as a program that shows it sees them.
+    /// The headings of a page, as a Markdown parser finds them.
     fn headings(page: &str) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         let mut open = false;

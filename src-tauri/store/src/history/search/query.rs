@@ -1,13 +1,13 @@
-//! What is looked for, and where it stands in a text.
+//! A search query, and its matches in a text.
 
 use std::ops::Range;
 
 use super::terms::{self, Part, part};
 use crate::fold::{Folded, fold};
 
-/// Most words that the index is asked for; a text has to hold the others as well.
+/// Most words that are looked up in the index; a hit must contain the other words as well.
 const MOST_TERMS: usize = 32;
-/// Most places that are noted in a text.
+/// Most matches that are recorded in a text.
 const MOST_PLACES: usize = 200;
 
 /// The words of a query, folded.
@@ -25,14 +25,15 @@ impl Query {
         self.words.is_empty()
     }
 
-    /// What the index is asked for: a superset of what [`find`](Self::find) finds. None if it knows nothing of these words.
+    /// The query to the index, which matches a superset of what [`find`](Self::find) accepts. `None` if the words have
+    /// no terms.
     pub(super) fn terms(&self) -> Option<String> {
         let last = self.words.len().checked_sub(1)?;
         let phrases: Vec<String> = self
             .words
             .iter()
             .enumerate()
-            // The last one narrows the most while it is typed.
+            // The last word is kept first, since it narrows the results the most while it is typed.
             .rev()
             .filter_map(|(index, word)| {
                 let terms = terms::of(word);
@@ -46,13 +47,13 @@ impl Query {
         (!phrases.is_empty()).then(|| phrases.join(" AND "))
     }
 
-    /// Where in `text` the words stand, in order, as (word, place); none if one of them is missing.
+    /// The matches in `text`, in order, as (index of the word, byte range); `None` if a word is missing.
     pub(super) fn find(&self, text: &str) -> Option<Vec<(usize, Range<usize>)>> {
         let last = self.words.len() - 1;
         let next_of = |folded: &str, index: usize, from: usize| {
             next(folded, &self.words[index], index == last, from)
         };
-        // Most candidates fall here, and need not know where their letters come from.
+        // Most candidates are rejected here, without the mapping to the original text.
         let folded = fold(text);
         if !(0..=last).all(|index| next_of(&folded, index, 0).is_some()) {
             return None;
@@ -73,8 +74,8 @@ impl Query {
     }
 }
 
-/// The next place of a word in a folded text. A letter of a script that writes words apart begins and ends at the end of a
-/// word; the end of the last word of a query is free.
+/// The next match of a word in a folded text. In scripts with spaces between words, a match begins and ends at a word
+/// boundary; the last word of a query may end anywhere.
 fn next(folded: &str, word: &str, is_unfinished: bool, mut from: usize) -> Option<Range<usize>> {
     let is_letter = |char: Option<char>| char.is_some_and(|char| part(char) == Part::Letter);
     let (first, last) = (word.chars().next(), word.chars().next_back());

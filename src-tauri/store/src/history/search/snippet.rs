@@ -1,4 +1,4 @@
-//! The words around what was found, in one line, with what was found marked.
+//! Snippets: the text around a match in one line, with the matches marked.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use unicode_segmentation::UnicodeSegmentation;
 use crate::history::Mark;
 use crate::title::is_of_direction;
 
-/// Shown at most, and before the first place, in characters as a reader sees them.
+/// Most graphemes in a snippet, and most of them before the first match.
 const LENGTH: usize = 110;
 const BEFORE: usize = 28;
 
-/// The stretch of `text` that holds the most different words, and where in it they stand.
+/// The part of `text` with the most different words of the query, and the marks of its matches.
 pub(super) fn snippet(text: &str, found: &[(usize, Range<usize>)]) -> (String, Vec<Mark>) {
     let best = found.iter().enumerate().max_by_key(|(at, _)| {
         let reach = &found[*at..];
@@ -23,7 +23,7 @@ pub(super) fn snippet(text: &str, found: &[(usize, Range<usize>)]) -> (String, V
             .collect();
         words.sort_unstable();
         words.dedup();
-        // The first of those that are as good.
+        // The first of equally good parts.
         (words.len(), std::cmp::Reverse(*at))
     });
     let first = best.map_or(0, |(_, (_, range))| range.start);
@@ -41,7 +41,7 @@ pub(super) fn snippet(text: &str, found: &[(usize, Range<usize>)]) -> (String, V
     line.finish(!text[..begin].trim().is_empty(), is_cut)
 }
 
-/// Where the snippet begins: a little before the first place, after a space if there is one.
+/// Start of the snippet: a little before the first match, after a space if there is one.
 fn beginning(text: &str, first: usize) -> usize {
     let mut before = text[..first].grapheme_indices(true).rev();
     let Some((earliest, _)) = before.nth(BEFORE) else {
@@ -57,7 +57,7 @@ fn beginning(text: &str, first: usize) -> usize {
 #[derive(Default)]
 struct Line {
     text: String,
-    /// In characters of `text`, first and after the last.
+    /// Start and end (exclusive) of each mark, in code points of `text`.
     marks: Vec<(u32, u32)>,
     length: u32,
     clusters: usize,

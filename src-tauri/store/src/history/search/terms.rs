@@ -1,21 +1,22 @@
-//! The terms of a folded text, as the index keeps them: a word where words are written apart, a single character in scripts
-//! that are written without spaces and of signs that are no punctuation. A run of such characters is found as a phrase.
+//! The index terms of a folded text: a word in scripts with spaces between words; a single character in scripts without
+//! spaces and for signs other than ASCII punctuation. A run of single characters is searched as a phrase.
 
-/// What a character is in a term.
+/// Role of a character in a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Part of a word that is written apart.
+    /// Part of a word in a script with spaces between words.
     Letter,
     /// A term of its own.
     Single,
-    /// None: white space and ASCII punctuation.
+    /// Not part of a term: white space and ASCII punctuation.
     Between,
 }
 
-/// Longest term in characters; of a longer word the beginning stands for it.
+/// Longest term in code points; a longer word is cut to this length.
 const LONGEST: usize = 64;
 
-/// The terms with a space between two. They hold no ASCII but letters and digits, which is what the index takes for terms.
+/// The terms, separated by spaces. Their only ASCII characters are letters and digits, which the index's tokenizer
+/// keeps together.
 pub(super) fn of(folded: &str) -> String {
     let mut terms = String::with_capacity(folded.len() + folded.len() / 2);
     let mut length = 0;
@@ -59,7 +60,8 @@ pub(super) fn part(char: char) -> Part {
     }
 }
 
-/// Scripts of East and South East Asia that put no spaces between words, and Hangul, whose words carry their particles.
+/// Whether the character belongs to an East or South-East Asian script without spaces between words, or to Hangul,
+/// whose words carry their particles.
 fn is_unspaced(char: char) -> bool {
     matches!(u32::from(char), 0x0E00..=0x109F | 0x1100..=0x11FF | 0x1780..=0x17FF | 0x1950..=0x19FF | 0x1A20..=0x1AAF
         | 0x1B00..=0x1B7F | 0x2E80..=0xA4CF | 0xA960..=0xA97F | 0xA980..=0xA9FF | 0xAA60..=0xAA7F | 0xAA80..=0xAADF
