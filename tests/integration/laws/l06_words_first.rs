@@ -46,6 +46,35 @@ fn the_users_words_are_on_disk_when_the_turn_begins() {
 }
 
 #[test]
+fn words_are_stored_while_the_model_is_still_loading() {
+    let mut chat = Chat::new(Subject::Real);
+    let other = chat.new_conversation("");
+    chat.restart();
+    let mut first = chat.engine().submit(send(&chat, "Hello.", 1));
+    let stored = |event| matches!(event, Some(TurnEvent::Started { user: Some(_), .. }));
+    assert!(stored(first.next()), "the first turn starts");
+    let mut second = chat.engine().submit(Turn::Send {
+        conversation: other.clone(),
+        parent: None,
+        text: "Remember me.".to_owned(),
+        options: TurnOptions::default(),
+    });
+    assert!(stored(second.next()), "the second turn starts");
+    let roles = |conversation| {
+        let messages = chat.history().messages(conversation).expect("messages");
+        messages.iter().map(|it| it.role).collect::<Vec<_>>()
+    };
+    // A reply needs the model, so that none has begun.
+    assert_eq!(roles(&chat.conversation), [Role::User]);
+    assert_eq!(roles(&other), [Role::User]);
+    for conversation in [&chat.conversation, &other] {
+        chat.engine().cancel(conversation.clone()).expect("cancel");
+    }
+    first.for_each(drop);
+    second.for_each(drop);
+}
+
+#[test]
 fn a_stopped_reply_keeps_what_was_shown_and_goes_on() {
     let mut chat = Chat::new(Subject::TINY);
     let mut shown = String::new();
